@@ -1,0 +1,1 @@
+"""AdmissionReview in, decision out."""

@@ -1,0 +1,1 @@
+"""The same planner for people: plan, estimate, compare, launch, cost."""

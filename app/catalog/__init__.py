@@ -1,0 +1,1 @@
+"""Facts as data files, each number with its source; loaded once."""

@@ -1,0 +1,1 @@
+"""The FastAPI shell: parse, call, render."""

@@ -1,0 +1,1 @@
+"""Every metric and the one log line."""

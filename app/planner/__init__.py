@@ -1,0 +1,1 @@
+"""The pure core: numbers in, plan out. No I/O, no clock, no Kubernetes, no pydantic."""

@@ -1,0 +1,48 @@
+"""What hardware and software really reach: the calibration numbers of the time model.
+
+Values are data (catalog `calibration/`), fitted to published runs; the formulas are in `timing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.planner.hardware import Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """Calibration of one software profile on one GPU type. Fractions are of the datasheet peak.
+
+    `gemm[precision]` is the fraction of peak a large matrix product reaches; shape effects come on
+    top: operand traffic at `hbm` of the memory bandwidth, and `wave` (0 to 1), how much of the
+    last-wave loss of 128 x 256 tiles over the SMs is felt.
+    `attention` is the fraction of the 16-bit peak of a fused kernel at long sequence and head size
+    128; shorter sequences lose `attention_half_length / (s + attention_half_length)` and smaller
+    heads `(d / 128) ** attention_head_exponent`.
+    `elementwise_hidden` and `elementwise_mlp` are 16-bit passes over an h-wide and an f-wide tensor
+    per layer, forward and backward together, outside matrix products.
+    `launch_seconds` is host time per layer and microbatch pass that compute must cover.
+    `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach.
+    `backward_attention` is backward attention time over forward.
+    """
+
+    gemm: Mapping[Precision, float]
+    hbm: float
+    wave: float
+    attention: float
+    attention_half_length: float
+    attention_head_exponent: float
+    backward_attention: float
+    elementwise_hidden: float
+    elementwise_mlp: float
+    launch_seconds: float
+    step_seconds: float
+    intra_link: float
+    inter_link: float
+    score_passes: float
+    logits_passes: float
+    moe_dispatch_passes: float
+    optimizer_passes: float
+    provenance: str = "assumed"

@@ -1,0 +1,1 @@
+"""One adapter per TrainJob API, and the collective environment rules."""

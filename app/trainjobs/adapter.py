@@ -1,0 +1,151 @@
+"""What every TrainJob API has in common: the shapes that pass between adapters and admission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from app.planner.intent import FieldError, TrainIntent
+from app.planner.request import Plan
+
+Job = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One RFC 6902 operation. Only `add` and `replace` exist here: nothing of a user's is removed."""
+
+    op: Literal["add", "replace"]
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One environment variable we would set, why, and who says so."""
+
+    name: str
+    value: str
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The collective environment of one job. `warnings` hold what we advise but must not set."""
+
+    settings: tuple[Setting, ...] = ()
+    warnings: tuple[str, ...] = ()
+    profile: str = "single-node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveContext:
+    """What a job shows about its network, for the environment rules.
+
+    `user_env` are the names and values the user set (last one of a duplicate wins).
+    `resources` are extended resource names and counts, `claims` device class or claim template names,
+    `sidecars` container names. `gpu_family` and `gpu` come from the plan or the catalog, "" if unknown.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    gpu: str = ""
+    gpu_family: str = ""
+    gpu_exclusive: bool = True
+    instance_type: str = ""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+    sidecars: tuple[str, ...] = ()
+    user_env: Mapping[str, str] = field(default_factory=dict)
+    framework: str = ""
+    default_profile: str = ""
+    operator_values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReview:
+    """One admission request reduced to what an adapter may look at."""
+
+    operation: str
+    job: Job
+    old: Job | None
+    namespace: str
+    subresource: str = ""
+    username: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Nothing to do for this review, and why (one of a closed set of words, used as a log field)."""
+
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """Defaults and environment only; the job chose its own layout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantsPlan:
+    """The job asks for a plan."""
+
+    intent: TrainIntent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecidable:
+    """The job asks for a plan but hides a fact that only its runtime knows: allow, warn, do nothing."""
+
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed:
+    """The job asks for something, and its own fields make that impossible to read."""
+
+    errors: tuple[FieldError, ...]
+
+
+Wish = Skip | Defaults | WantsPlan | Undecidable | Malformed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredLayout:
+    """The layout a job states itself, for `/validate`: the intent that resolves its model and GPUs,
+    and the layout fields it names. `fields` uses `Layout` field names."""
+
+    intent: TrainIntent
+    fields: Mapping[str, Any]
+    paths: Mapping[str, str]
+
+
+class Adapter(Protocol):
+    """One TrainJob API: job -> wish, plan -> operations. Pure functions of their arguments."""
+
+    group: str
+    version: str
+    kind: str
+    resource: str
+
+    def wish(self, review: JobReview) -> Wish:
+        """What the review asks of us."""
+
+    def collective_context(self, job: Job) -> CollectiveContext:
+        """What the job shows about its network."""
+
+    def operations(
+        self, job: Job, *, plan: Plan | None, environment: Environment
+    ) -> tuple[Operation, ...]:
+        """The patch: plan (if any), defaults, environment. Empty when all is there already."""
+
+    def field_errors(self, review: JobReview) -> tuple[FieldError, ...]:
+        """Everything wrong with the job's own fields, no planner needed. All of it."""
+
+    def declared_layout(self, job: Job) -> DeclaredLayout | None:
+        """The layout the job states, to be judged for legality and memory; `None` if it states none."""
