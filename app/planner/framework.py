@@ -22,7 +22,7 @@ TASKS: tuple[Task, ...] = ("pretrain", "sft", "lora", "qlora")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bytes:
-    """Bytes per parameter: `replicated` on every rank, `sharded` over the data-parallel shard group."""
+    """Bytes per parameter: `replicated` on every rank, `sharded` over the shard group."""
 
     replicated: float = 0.0
     sharded: float = 0.0
@@ -44,11 +44,11 @@ class StateBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptActivations:
-    """Activation bytes of one layer that live until its backward pass, as multiples of 16-bit values.
+    """What one layer keeps until its backward pass, counted in 16-bit values.
 
-    Per token: `hidden` x h, `query` x a d, `kv` x 2 k d, `mlp` x f (per gate/up/product tensor kept),
-    and per head and attended token `scores` (unfused attention only). `hidden_unsplit` is the part of
-    the h-wide tensors that tensor parallelism without sequence parallelism does not divide.
+    Per token: `hidden` x h, `query` x a d, `kv` x 2 k d, `mlp` x f (one per gate, up or product
+    tensor kept), and per head and key `scores` (unfused attention only). `hidden_unsplit` is the
+    part of the h-wide tensors that tensor parallelism divides only with sequence parallelism.
     Source of the form: Korthikanti et al., arXiv:2205.05198, equations 1-4.
     """
 
@@ -68,9 +68,10 @@ class FrameworkProfile:
     `kept[recompute]` lists what a layer keeps; a kind that is absent is not offered.
     `recompute_flop_fraction[recompute]` is the share of a layer's forward pass done again.
     `overlap_dp`, `overlap_tp`, `overlap_ep`, `overlap_pp` are the shares of that traffic that hide
-    behind compute when there is enough of it. `logits_bytes` is per token and vocabulary entry on one
-    tensor-parallel rank. `reduce_every_microbatch`: gradients (and under ZeRO-3 parameters) travel at
-    every microbatch rather than once a step. `legality` names the rules of `layout` that hold.
+    behind compute when there is enough of it. `logits_bytes` is per token and vocabulary entry on
+    one tensor-parallel rank. `reduce_every_microbatch`: gradients (and under ZeRO-3 parameters)
+    travel at every microbatch rather than once a step. The `supports_*` fields and
+    `uneven_pipeline` say which rules of `legality` hold.
     """
 
     name: str

@@ -47,7 +47,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One kind of connection: achievable one-way bandwidth per GPU, and the time of an empty message."""
+    """One connection: one-way bandwidth per GPU, and the time of an empty message."""
 
     name: str
     bytes_per_second: float

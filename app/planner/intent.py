@@ -54,3 +54,10 @@ class TrainIntent:
     def path(self, name: str) -> str:
         """Where the author wrote field `name`."""
         return self.paths.get(name, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """An intent whose names or numbers could not be resolved: every reason, none guessed."""
+
+    errors: tuple[FieldError, ...]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.efficiency import Efficiency
@@ -211,4 +210,5 @@ class NoFeasiblePlan:
     request: PlanRequest
 
 
-PinValues = Mapping[str, Any]
+Planner = Callable[[PlanRequest], Plan | NoFeasiblePlan]
+"""What admission and the advisor call to plan: the search itself, or a cache before it."""

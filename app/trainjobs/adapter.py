@@ -100,7 +100,7 @@ class WantsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecidable:
-    """The job asks for a plan but hides a fact that only its runtime knows: allow, warn, do nothing."""
+    """The job asks for a plan but hides a fact only its runtime knows: allow, warn, do nothing."""
 
     warnings: tuple[str, ...]
 
@@ -117,8 +117,10 @@ Wish = Skip | Defaults | WantsPlan | Undecidable | Malformed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredLayout:
-    """The layout a job states itself, for `/validate`: the intent that resolves its model and GPUs,
-    and the layout fields it names. `fields` uses `Layout` field names."""
+    """The layout a job states itself, for `/validate`.
+
+    `intent` resolves its model and GPUs; `fields` are the `Layout` fields it names, `paths` where.
+    """
 
     intent: TrainIntent
     fields: Mapping[str, Any]
@@ -148,4 +150,4 @@ class Adapter(Protocol):
         """Everything wrong with the job's own fields, no planner needed. All of it."""
 
     def declared_layout(self, job: Job) -> DeclaredLayout | None:
-        """The layout the job states, to be judged for legality and memory; `None` if it states none."""
+        """The layout the job states, for judging it; `None` if it states none."""
