@@ -1,0 +1,5 @@
+"""The command line `trainjob-advisor`: the planner for a terminal or a pipeline."""
+
+from app.cli.root import main
+
+__all__ = ["main"]

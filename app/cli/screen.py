@@ -1,0 +1,68 @@
+"""What commands write: JSON for programs, and tables that fit the terminal for people.
+
+Plain text without colours, bars and lines of ASCII: whenever the output is no terminal, `NO_COLOR`
+is set, or the encoding has no block characters.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+PLAIN_WIDTH = 100
+"""Columns of an output that is no terminal, so that a file reads the same everywhere."""
+
+
+def print_json(body: Mapping[str, Any]) -> None:
+    """One JSON document: indented for a person at a terminal, one line for a program."""
+    indent = 2 if sys.stdout.isatty() else None
+    sys.stdout.write(json.dumps(body, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def console() -> Console:
+    """The terminal, or a plain page of `PLAIN_WIDTH` columns."""
+    from rich.console import Console  # noqa: PLC0415 - JSON output needs no rich
+
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=PLAIN_WIDTH, no_color=True, color_system=None)
+
+
+def fancy(screen: Console) -> bool:
+    """Whether block characters and rules may be used."""
+    return screen.is_terminal and not screen.no_color and screen.encoding.startswith("utf")
+
+
+def table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+    """A table without a frame; `numbers` names the columns that align right."""
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left")
+    return made
+
+
+def heading(screen: Console, title: str) -> None:
+    """A blank line and a title."""
+    screen.print()
+    screen.print(title, style="bold cyan")
+
+
+def bar(share: float, width: int, *, blocks: bool, style: str) -> Text:
+    """`share` (0 to 1) of `width` cells, in eighths of a cell where `blocks` are there."""
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    cells = max(0.0, min(1.0, share)) * width
+    if not blocks:
+        return Text("#" * round(cells))
+    whole, rest = divmod(round(cells * 8), 8)
+    return Text("█" * whole + (_EIGHTHS[rest] if rest else ""), style=style)
