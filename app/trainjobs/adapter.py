@@ -14,7 +14,7 @@ Job = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One RFC 6902 operation. Only `add` and `replace` exist here: nothing of a user's is removed."""
+    """One RFC 6902 operation. Only `add` and `replace` exist: nothing of a user's is removed."""
 
     op: Literal["add", "replace"]
     path: str
@@ -45,8 +45,9 @@ class CollectiveContext:
     """What a job shows about its network, for the environment rules.
 
     `user_env` are the names and values the user set (last one of a duplicate wins).
-    `resources` are extended resource names and counts, `claims` device class or claim template names,
-    `sidecars` container names. `gpu_family` and `gpu` come from the plan or the catalog, "" if unknown.
+    `resources` are extended resource names and counts, `claims` device class or claim template
+    names, `sidecars` container names. `gpu_family` and `gpu` come from the plan or the catalog, ""
+    if unknown.
     """
 
     nodes: int
@@ -80,7 +81,7 @@ class JobReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Nothing to do for this review, and why (one of a closed set of words, used as a log field)."""
+    """Nothing to do for this review, and why: one of a closed set of words, a log field."""
 
     reason: str
     warnings: tuple[str, ...] = ()
@@ -142,12 +143,22 @@ class Adapter(Protocol):
         """What the job shows about its network."""
 
     def operations(
-        self, job: Job, *, plan: Plan | None, environment: Environment
+        self, job: Job, *, plan: Plan | None, environment: Environment, default_precision: str
     ) -> tuple[Operation, ...]:
-        """The patch: plan (if any), defaults, environment. Empty when all is there already."""
+        """The patch: plan (if any), defaults, environment. Empty when all is there already.
+
+        `default_precision` is what the job's GPU trains in when nobody says: bf16, or fp16.
+        """
 
     def field_errors(self, review: JobReview) -> tuple[FieldError, ...]:
-        """Everything wrong with the job's own fields, no planner needed. All of it."""
+        """Everything wrong with the job's own fields, no planner needed. All of it.
+
+        On UPDATE also what may not change any more. Empty for an update that changes nothing
+        the rules are about.
+        """
+
+    def warnings(self, review: JobReview) -> tuple[str, ...]:
+        """What the job's author should know and may well have meant. No planner needed."""
 
     def declared_layout(self, job: Job) -> DeclaredLayout | None:
         """The layout the job states, for judging it; `None` if it states none."""
