@@ -1,0 +1,83 @@
+# TrainJob Advisor. `make help` lists what there is; CI calls the same targets and nothing else.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+IMAGE   ?= trainjob-advisor:dev
+# Kubernetes manifests that must always build.
+OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run certs demo test lint format types rooms ci test-faults test-cluster fuzz \
+        bench accuracy audit lock manifests image clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## Create .venv with every dependency, pinned and checked by hash
+
+$(VENV)/.ready: requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 setup" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+certs: setup ## Make development certificates in certs/generated
+	@test -f certs/generated/tls.crt || $(BIN)/trainjob-advisor certs
+
+run: certs ## Serve HTTPS on 8443 with development certificates
+	$(BIN)/trainjob-advisor serve
+
+demo: setup ## Start a server, send it a TrainJob, show the answer, stop it
+	@$(BIN)/python examples/demo.py
+
+test: setup ## Run the unit and property tests (minutes)
+	$(BIN)/python -m pytest -m "not cluster and not browser and not faults"
+
+test-faults: setup ## Break a running server: certificates, SIGTERM, slow clients
+	$(BIN)/python -m pytest -p no:randomly -m faults tests/faults
+
+test-cluster: setup ## Test against a real kube-apiserver (needs KUBEBUILDER_ASSETS)
+	$(BIN)/python -m pytest -p no:randomly -m cluster tests/cluster
+
+lint: setup ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## Rewrite files in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup ## Check types, strictly
+	$(BIN)/mypy
+
+rooms: setup ## Check that imports only point the one way
+	$(BIN)/lint-imports
+
+manifests: ## Build every kustomization (needs kubectl)
+	@for overlay in $(OVERLAYS); do kubectl kustomize $$overlay >/dev/null && echo "$$overlay builds" || exit 1; done
+
+ci: lint types rooms test test-faults ## What CI runs
+
+bench: setup ## Measure the search and the server
+	$(BIN)/trainjob-advisor bench search
+	$(BIN)/trainjob-advisor bench server
+
+accuracy: setup ## Compare predictions with published runs
+	$(BIN)/trainjob-advisor accuracy
+
+audit: setup ## Look for known vulnerabilities in the locked dependencies
+	$(BIN)/pip-audit --require-hashes -r requirements.lock
+
+lock: setup ## Resolve the dependencies again and pin them with hashes
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes -o requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --group dev -o requirements-dev.lock pyproject.toml
+
+image: ## Build the container image
+	docker build -t $(IMAGE) .
+
+clean: ## Remove everything that was generated
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis certs/generated
