@@ -1,0 +1,139 @@
+"""A plan as a TrainJob carries it: a line for tools, a JSON value, variables for the workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from app.planner.layout import Layout
+from app.planner.request import Estimate, Plan
+from app.trainjobs.adapter import Setting
+
+SIGNIFICANT_DIGITS = 4
+PLANNED = "the plan of this job"
+PLAN_SOURCE = "trainjob-advisor"
+
+
+def compact(document: Any) -> str:
+    """JSON without spaces; keys in the order they were given."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def rounded(value: float) -> float | int:
+    """`value` to a few significant digits, a whole number without a point.
+
+    An annotation is compared byte by byte; the last bits of a float are no news.
+    """
+    short = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    return int(short) if short.is_integer() else short
+
+
+def fsdp_degree(layout: Layout) -> int:
+    """GPUs / (tp * pp * cp), as the operator derives it."""
+    return layout.world_size // (layout.tp * layout.pp * layout.cp)
+
+
+def recomputes(layout: Layout) -> bool:
+    """Whether any activation is computed again: the API has one flag for both kinds."""
+    return layout.recompute != "none"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def config_line(plan: Plan) -> str:
+    """The plan as `key=value` words: the eight that existing tools read, then ours."""
+    layout, estimate = plan.layout, plan.estimate
+    words = {
+        "TP": layout.tp,
+        "PP": layout.pp,
+        "FSDP": fsdp_degree(layout),
+        "CP": layout.cp,
+        "micro_batch": layout.microbatch_size,
+        "act_ckpt": recomputes(layout),
+        "precision": layout.precision,
+        "score": f"{estimate.tokens_per_second_per_gpu:.1f}",
+        "EP": layout.ep,
+        "VPP": layout.vpp,
+        "recompute": layout.recompute,
+        "sharding": layout.sharding,
+        "sequence_parallel": layout.sequence_parallel,
+        "num_microbatches": estimate.num_microbatches,
+        "global_batch_size": estimate.global_batch_size,
+        "framework": plan.request.framework.name,
+    }
+    return " ".join(f"{key}={_word(value)}" for key, value in words.items())
+
+
+def layout_json(layout: Layout) -> dict[str, Any]:
+    """The layout's fields by name; `stage_layers` only where the split is uneven."""
+    fields = asdict(layout)
+    stages = fields.pop("stage_layers")
+    return {**fields, "stage_layers": list(stages)} if stages else fields
+
+
+def estimate_json(estimate: Estimate) -> dict[str, Any]:
+    """The figures a reader of the job wants, rounded."""
+    return {
+        "memory_bytes": rounded(estimate.memory.total),
+        "gpu_memory_bytes": estimate.gpu_memory_bytes,
+        "step_time_seconds": rounded(estimate.step_time_seconds),
+        "tokens_per_second_per_gpu": rounded(estimate.tokens_per_second_per_gpu),
+        "model_flop_per_second_per_gpu": rounded(estimate.model_flop_per_second_per_gpu),
+        "mfu": rounded(estimate.mfu),
+        "num_microbatches": estimate.num_microbatches,
+        "global_batch_size": estimate.global_batch_size,
+    }
+
+
+def plan_json(plan: Plan, *, filled: Mapping[str, Any]) -> str:
+    """The machine-readable plan. `filled` are spec fields we completed, not their author."""
+    request = plan.request
+    document: dict[str, Any] = {
+        "layout": layout_json(plan.layout),
+        "estimate": estimate_json(plan.estimate),
+        "model": request.model.name,
+        "gpu": request.cluster.gpu.name,
+        "fabric": request.cluster.fabric,
+        "framework": request.framework.name,
+        "sequence_length": request.workload.sequence_length,
+        "catalog_version": request.catalog_version,
+    }
+    if request.assumptions:
+        document["assumptions"] = list(request.assumptions)
+    if filled:
+        document["filled"] = dict(filled)
+    return compact(document)
+
+
+def read_plan_json(text: str | None) -> Mapping[str, Any]:
+    """What `plan_json` wrote, an empty object for anything else."""
+    if not text:
+        return {}
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, Mapping) else {}
+
+
+def plan_variables(plan: Plan) -> tuple[Setting, ...]:
+    """What the workers need of the plan that no field of a TrainJob says, for `$(NAME)` in args."""
+    layout, estimate = plan.layout, plan.estimate
+    values = {
+        "EP_DEGREE": layout.ep,
+        "VPP_DEGREE": layout.vpp,
+        "MICRO_BATCH_SIZE": layout.microbatch_size,
+        "GRAD_ACCUM_STEPS": estimate.num_microbatches,
+        "GLOBAL_BATCH_SIZE": estimate.global_batch_size,
+        "ACTIVATION_CHECKPOINTING": layout.recompute,
+        "SHARDING": layout.sharding,
+        "SEQUENCE_PARALLEL": layout.sequence_parallel,
+    }
+    return tuple(
+        Setting(name=name, value=_word(value), reason=PLANNED, source=PLAN_SOURCE)
+        for name, value in values.items()
+    )
