@@ -55,9 +55,7 @@ def answer_plan(body: Any, desk: Desk) -> PlanAnswer | Refusal:
     started = desk.clock()
     outcome = desk.planner(request)
     duration_seconds = desk.clock() - started
-    return PlanAnswer(
-        outcome=outcome, body=plan_body(outcome, duration_seconds=duration_seconds)
-    )
+    return PlanAnswer(outcome=outcome, body=plan_body(outcome, duration_seconds=duration_seconds))
 
 
 def answer_estimate(body: Any, desk: Desk) -> EstimateAnswer | Refusal:
@@ -72,9 +70,7 @@ def answer_estimate(body: Any, desk: Desk) -> EstimateAnswer | Refusal:
     if not isinstance(layout, Layout):
         return Refusal(code="invalid_request", errors=tuple(map(_in_layout, layout)))
     judged = estimate(request, layout)
-    return EstimateAnswer(
-        request=request, estimate=judged, body=estimate_body(judged, request)
-    )
+    return EstimateAnswer(request=request, estimate=judged, body=estimate_body(judged, request))
 
 
 def resolve(intent: TrainIntent, desk: Desk) -> PlanRequest | Refusal:

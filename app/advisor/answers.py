@@ -7,7 +7,6 @@ value is `null`, because JSON has no infinity.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -37,7 +36,7 @@ _TIME_TERMS = tuple(f.name for f in fields(TimeSeconds))
 
 
 def plan_body(outcome: Plan | NoFeasiblePlan, *, duration_seconds: float) -> Json:
-    """The answer of `/v1/plan`. `duration_seconds` is what the search took, by the caller's clock."""
+    """The answer of `/v1/plan`; `duration_seconds` is what the caller's clock gave the search."""
     search = search_body(outcome.search, duration_seconds=duration_seconds)
     if isinstance(outcome, NoFeasiblePlan):
         return {"infeasible": _infeasible(outcome), "search": search, **_question(outcome.request)}
@@ -107,28 +106,27 @@ def _workload(workload: Workload) -> Json:
 
 def _estimate(estimate: Estimate) -> Json:
     memory, time = estimate.memory, estimate.time
+    # An illegal layout that the framework or the GPU can't do at all has neither.
+    number = _finite if time.total > 0 else _nothing
     return {
         "legal": estimate.legal,
         "violations": [_violation(one) for one in estimate.violations],
         "fits": estimate.fits,
         "gpu_memory_bytes": estimate.gpu_memory_bytes,
         "limit_bytes": _finite(estimate.limit_bytes),
-        "memory_bytes": _terms(memory.total, memory, _MEMORY_TERMS),
-        "host_memory_bytes_per_node": _finite(memory.host),
+        "memory_bytes": {"total": number(memory.total)}
+        | {name: number(getattr(memory, name)) for name in _MEMORY_TERMS},
+        "host_memory_bytes_per_node": number(memory.host),
         "fullest_stage": memory.stage,
-        "step_time_seconds": _finite(estimate.step_time_seconds),
-        "time_seconds": {name: _finite(getattr(time, name)) for name in _TIME_TERMS},
-        "tokens_per_second_per_gpu": _finite(estimate.tokens_per_second_per_gpu),
-        "model_flop_per_second_per_gpu": _finite(estimate.model_flop_per_second_per_gpu),
-        "mfu": _finite(estimate.mfu),
+        "step_time_seconds": number(estimate.step_time_seconds),
+        "time_seconds": {name: number(getattr(time, name)) for name in _TIME_TERMS},
+        "tokens_per_second_per_gpu": number(estimate.tokens_per_second_per_gpu),
+        "model_flop_per_second_per_gpu": number(estimate.model_flop_per_second_per_gpu),
+        "mfu": number(estimate.mfu),
         "num_microbatches": estimate.num_microbatches,
         "global_batch_size": estimate.global_batch_size,
         "assumptions": list(estimate.assumptions),
     }
-
-
-def _terms(total: float, terms: MemoryBytes, names: tuple[str, ...]) -> Json:
-    return {"total": _finite(total)} | {name: _finite(getattr(terms, name)) for name in names}
 
 
 def _alternative(alternative: Alternative) -> Json:
@@ -166,6 +164,5 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def is_infeasible(body: Mapping[str, Any]) -> bool:
-    """Whether an answer of `plan_body` says that nothing fits."""
-    return "infeasible" in body
+def _nothing(number: float) -> None:
+    del number

@@ -1,9 +1,9 @@
 """What the advisor answers when it cannot: one shape on every route and in the command line.
 
-    invalid_json      the text is not JSON
-    invalid_request   a field is unknown, missing, of the wrong type or out of range
-    unresolved        a name is not in the catalog, or the facts given contradict each other
-    not_found         a search word matches nothing
+invalid_json      the text is not JSON
+invalid_request   a field is unknown, missing, of the wrong type or out of range
+unresolved        a name is not in the catalog, or the facts given contradict each other
+not_found         a search word matches nothing
 """
 
 from __future__ import annotations

@@ -39,8 +39,10 @@ class EstimateQuestion:
 def _whole(low: int, high: int) -> Check:
     def check(value: Any) -> str | None:
         is_number = isinstance(value, int) and not isinstance(value, bool)
-        return None if is_number and low <= value <= high else (
-            f"must be a whole number from {low} to {high}"
+        return (
+            None
+            if is_number and low <= value <= high
+            else (f"must be a whole number from {low} to {high}")
         )
 
     return check
@@ -141,7 +143,7 @@ def parse_plan_body(body: Any) -> TrainIntent | tuple[FieldError, ...]:
 def parse_estimate_body(body: Any) -> EstimateQuestion | tuple[FieldError, ...]:
     """The wish and the layout a `POST /v1/estimate` body states, or everything wrong with it."""
     errors = _errors(body, ESTIMATE_FIELDS)
-    return errors or EstimateQuestion(intent=_intent(body), layout=body.get("layout") or {})
+    return errors or EstimateQuestion(intent=_intent(body), layout=_given(body.get("layout")))
 
 
 def shown(value: Any) -> str:
@@ -218,17 +220,21 @@ def _model_errors(body: Mapping[str, Any]) -> list[FieldError]:
 def _intent(body: Mapping[str, Any]) -> TrainIntent:
     model = body["model"]
     described = model if isinstance(model, Mapping) else {"name": model}
-    workload = {k: v for k, v in (body.get("workload") or {}).items() if v is not None}
-    given = {k: body[k] for k in _SAME_NAME if body.get(k) is not None}
+    given = _given({name: body.get(name) for name in _SAME_NAME})
     return TrainIntent(
         model=described.get("name"),
         architecture=described.get("architecture"),
         hf_config=described.get("hf_config"),
-        pins={k: v for k, v in (body.get("pins") or {}).items() if v is not None},
+        pins=_given(body.get("pins")),
         paths=_PATHS | ({"model": "model.name"} if isinstance(model, Mapping) else {}),
         **given,
-        **workload,
+        **_given(body.get("workload")),
     )
+
+
+def _given(document: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields that say something: `null` is the same as absent."""
+    return {name: value for name, value in (document or {}).items() if value is not None}
 
 
 _SAME_NAME = ("gpu", "nodes", "gpus_per_node", "fabric", "instance_type", "framework")

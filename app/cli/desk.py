@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def open_desk(question: Question) -> Desk:
     """The desk that answers a question with this catalog and these precisions."""
-    from app.advisor.advise import Desk  # noqa: PLC0415 - only commands that plan pay for it
-    from app.planner.search import plan  # noqa: PLC0415 - as above
+    from app.advisor.advise import Desk
+    from app.planner.search import plan
 
     return Desk(
         catalog=open_catalog(question.catalog),
@@ -30,14 +30,14 @@ def open_desk(question: Question) -> Desk:
 
 def open_catalog(overlay: Path | None) -> Catalog:
     """The built-in catalog, with the entries of a directory laid over it."""
-    from app.catalog.loader import load_catalog  # noqa: PLC0415 - as above
+    from app.catalog.loader import load_catalog
 
     return load_catalog(overlay)
 
 
 def precisions(text: str | None) -> tuple[Precision, ...]:
     """`"bf16,fp8"` as a tuple; without it what a request allows by default."""
-    from app.planner.hardware import PRECISIONS  # noqa: PLC0415 - as above
+    from app.planner.hardware import PRECISIONS
 
     if text is None:
         return ("bf16", "fp16")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -20,12 +19,15 @@ Answer = Callable[[Any], dict[str, Any]]
 
 def answer_lines(source: str, answer: Answer) -> None:
     """Answer every line of the file `source` (`-` for standard input) on standard output."""
+    if source == "-":
+        stream(sys.stdin.buffer, sys.stdout, answer)
+        return
     try:
-        opened = nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
-    except OSError as problem:
-        raise bad_input(f"`--jsonl` must be a readable file: {problem}", path="--jsonl") from None
-    with opened as requests:
-        stream(requests, sys.stdout, answer)
+        with Path(source).open("rb") as requests:
+            stream(requests, sys.stdout, answer)
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as problem:
+        message = f"`--jsonl` must be a readable file or `-`: {problem}"
+        raise bad_input(message, path="--jsonl") from problem
 
 
 def stream(requests: BinaryIO, answers: TextIO, answer: Answer) -> None:

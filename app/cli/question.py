@@ -29,9 +29,7 @@ class Question:
     ] = None
     hf_config: Annotated[
         Path | None,
-        _option(
-            "--hf-config", _MODEL, "A Hugging Face config.json.", exists=True, dir_okay=False
-        ),
+        _option("--hf-config", _MODEL, "A Hugging Face config.json.", exists=True, dir_okay=False),
     ] = None
     architecture: Annotated[
         str | None, _option("--architecture", _MODEL, "An architecture: JSON, or a file of it.")
@@ -80,9 +78,7 @@ class Question:
     ] = None
     optimizer: Annotated[
         str | None,
-        _option(
-            "--optimizer", _WORK, "adamw (default), adamw_bf16, adamw_8bit, sgd or muon."
-        ),
+        _option("--optimizer", _WORK, "adamw (default), adamw_bf16, adamw_8bit, sgd or muon."),
     ] = None
     offload: Annotated[
         str | None,
@@ -90,7 +86,9 @@ class Question:
     ] = None
     pin: Annotated[
         list[str] | None,
-        _option("--pin", _SEARCH, "Fix a layout field: KEY=VALUE. Repeatable.", metavar="KEY=VALUE"),
+        _option(
+            "--pin", _SEARCH, "Fix a layout field: KEY=VALUE. Repeatable.", metavar="KEY=VALUE"
+        ),
     ] = None
     precision: Annotated[
         str | None,

@@ -60,9 +60,9 @@ def load_command(name: str) -> TyperCommand:
 
 def version_line() -> str:
     """The version, and which form of the planner runs."""
-    from importlib.metadata import version  # noqa: PLC0415 - only this command reads metadata
+    from importlib.metadata import version
 
-    from app.planner import form  # noqa: PLC0415 - imports the search to see what it is
+    from app.planner import form
 
     return f"trainjob-advisor {version('trainjob-advisor')} (planner: {form()})"
 

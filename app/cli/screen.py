@@ -29,7 +29,7 @@ def print_json(body: Mapping[str, Any]) -> None:
 
 def console() -> Console:
     """The terminal, or a plain page of `PLAIN_WIDTH` columns."""
-    from rich.console import Console  # noqa: PLC0415 - JSON output needs no rich
+    from rich.console import Console
 
     if sys.stdout.isatty():
         return Console(highlight=False)
@@ -41,13 +41,13 @@ def fancy(screen: Console) -> bool:
     return screen.is_terminal and not screen.no_color and screen.encoding.startswith("utf")
 
 
-def table(*columns: str, numbers: Sequence[str] = ()) -> Table:
-    """A table without a frame; `numbers` names the columns that align right."""
-    from rich.table import Table  # noqa: PLC0415 - as above
+def table(*columns: str, right: Sequence[int] = ()) -> Table:
+    """A table without a frame; `right` counts the columns, from 0, that align right."""
+    from rich.table import Table
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left")
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="right" if number in right else "left")
     return made
 
 
@@ -59,7 +59,7 @@ def heading(screen: Console, title: str) -> None:
 
 def bar(share: float, width: int, *, blocks: bool, style: str) -> Text:
     """`share` (0 to 1) of `width` cells, in eighths of a cell where `blocks` are there."""
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.text import Text
 
     cells = max(0.0, min(1.0, share)) * width
     if not blocks:

@@ -1,0 +1,230 @@
+"""A plan or an estimate as a page of text: what it is, what it costs, why, and what lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from app.advisor.advise import EstimateAnswer, PlanAnswer
+from app.cli.screen import bar, fancy, heading, table
+from app.planner.explain import (
+    MEMORY_WORDS,
+    TIME_WORDS,
+    estimate_line,
+    gib,
+    headline,
+    layout_words,
+    short_seconds,
+)
+from app.planner.layout import Layout
+from app.planner.request import (
+    Estimate,
+    NoFeasiblePlan,
+    Plan,
+    PlanRequest,
+    SearchStats,
+)
+
+MIN_SHARE_SHOWN = 0.0005
+
+
+def show_plan(screen: Console, answer: PlanAnswer) -> None:
+    """The whole answer of `plan`."""
+    duration_seconds = answer.body["search"]["duration_seconds"]
+    if isinstance(answer.outcome, NoFeasiblePlan):
+        _show_infeasible(screen, answer.outcome)
+    else:
+        _show_feasible(screen, answer.outcome)
+    _show_search(screen, answer.outcome.search, duration_seconds)
+
+
+def show_estimate(screen: Console, answer: EstimateAnswer) -> None:
+    """The whole answer of `estimate`."""
+    estimate = answer.estimate
+    screen.print(_verdict(estimate))
+    _show_question(screen, answer.request)
+    _show_violations(screen, estimate)
+    _show_layout(screen, estimate)
+    if estimate.time.total > 0:
+        _show_costs(screen, estimate)
+    _show_list(screen, "Assumptions", estimate.assumptions)
+
+
+def _show_feasible(screen: Console, plan: Plan) -> None:
+    screen.print(Text(headline(plan), style="bold"))
+    _show_question(screen, plan.request)
+    _show_layout(screen, plan.estimate)
+    _show_costs(screen, plan.estimate)
+    heading(screen, "Why")
+    screen.print(Text(plan.explanation))
+    _show_alternatives(screen, plan)
+    _show_list(screen, "Assumptions", plan.estimate.assumptions)
+
+
+def _show_infeasible(screen: Console, outcome: NoFeasiblePlan) -> None:
+    screen.print(Text("Nothing legal fits.", style="bold red"))
+    _show_question(screen, outcome.request)
+    _show_list(screen, "Why", outcome.reasons)
+    if outcome.nearest is not None:
+        short = gib(outcome.short_by_bytes)
+        heading(screen, f"The nearest miss lacks {short} GiB on each GPU")
+        _print_layout(screen, outcome.nearest)
+        _show_memory(screen, outcome.nearest)
+    _show_list(screen, "What would make it fit", outcome.remedies)
+    _show_list(screen, "Assumptions", outcome.request.assumptions)
+
+
+def _show_question(screen: Console, request: PlanRequest) -> None:
+    model, cluster, work = request.model, request.cluster, request.workload
+    size = f"{count_words(model.params)} parameters"
+    if model.active_params != model.params:
+        size += f", {count_words(model.active_params)} active"
+    nodes = "node" if cluster.nodes == 1 else "nodes"
+    where = f"{cluster.nodes} {nodes} of {cluster.gpus_per_node} {cluster.gpu.name}"
+    what = f"{work.task}, {work.sequence_length:,} tokens x {work.global_batch_size:,} sequences"
+    for line in (
+        f"{model.name}: {size}",
+        f"{where}, {cluster.fabric}",
+        f"{what}, {work.optimizer}, {request.framework.name}",
+    ):
+        screen.print(Text(line, style="dim"))
+
+
+def _show_layout(screen: Console, estimate: Estimate) -> None:
+    heading(screen, "Layout")
+    _print_layout(screen, estimate)
+
+
+def _print_layout(screen: Console, estimate: Estimate) -> None:
+    layout = estimate.layout
+    degrees = " x ".join(f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "cp", "dp"))
+    screen.print(Text(f"{degrees} = {layout.world_size:,} GPUs"))
+    screen.print(Text(", ".join(_choices(layout))))
+    screen.print(
+        Text(
+            f"{estimate.num_microbatches:,} microbatches of {layout.microbatch_size}, "
+            f"global batch {estimate.global_batch_size:,}"
+        )
+    )
+
+
+def _choices(layout: Layout) -> Iterable[str]:
+    yield layout.precision
+    yield f"{layout.sharding}{f' over {layout.dp_shard}' if layout.sharding == 'hsdp' else ''}"
+    yield f"recompute {layout.recompute}"
+    if layout.ep > 1:
+        yield f"ep {layout.ep}"
+    if layout.vpp > 1:
+        yield f"vpp {layout.vpp}"
+    if layout.sequence_parallel:
+        yield "sequence parallel"
+    if layout.stage_layers:
+        yield f"layers a stage {'/'.join(map(str, layout.stage_layers))}"
+
+
+def _show_costs(screen: Console, estimate: Estimate) -> None:
+    _show_memory(screen, estimate)
+    _show_time(screen, estimate)
+
+
+def _show_memory(screen: Console, estimate: Estimate) -> None:
+    memory, card = estimate.memory, estimate.gpu_memory_bytes
+    stage = " (the fullest pipeline stage)" if estimate.layout.pp > 1 else ""
+    heading(screen, f"Memory of one GPU{stage}")
+    rows = [(word, getattr(memory, name)) for name, word in MEMORY_WORDS.items()]
+    _print_terms(screen, rows, whole=card, unit="GiB", show=gib, style="green")
+    used = f"{gib(memory.total)} of {gib(card)} GiB"
+    screen.print(Text(f"{used}; a plan may use {gib(estimate.limit_bytes)}"))
+    if memory.host > 0:
+        screen.print(Text(f"and {gib(memory.host)} GiB of host memory on each node"))
+
+
+def _show_time(screen: Console, estimate: Estimate) -> None:
+    time = estimate.time
+    heading(screen, "Time of one step")
+    rows = [(word, getattr(time, name)) for name, word in TIME_WORDS.items()]
+    _print_terms(screen, rows, whole=time.total, unit="", show=short_seconds, style="blue")
+    rate = estimate.model_flop_per_second_per_gpu / 1e12
+    tokens = estimate.tokens_per_second_per_gpu
+    screen.print(
+        Text(
+            f"{short_seconds(time.total)} a step; {tokens:,.0f} tokens/s and {rate:,.0f} TFLOP/s "
+            f"for each GPU, {estimate.mfu:.0%} MFU"
+        )
+    )
+
+
+def _print_terms(
+    screen: Console,
+    rows: Sequence[tuple[str, float]],
+    *,
+    whole: float,
+    unit: str,
+    show: Callable[[float], str],
+    style: str,
+) -> None:
+    """Terms that weigh anything, each with its share of `whole`, and a bar if there is room."""
+    blocks = fancy(screen)
+    width = min(40, screen.width - 40)
+    terms = table("", unit, "%", "", right=(1, 2))
+    for word, value in rows:
+        share = value / whole
+        if share >= MIN_SHARE_SHOWN:
+            drawn = bar(share, width, blocks=blocks, style=style) if width > 0 else ""
+            terms.add_row(word, show(value), f"{100 * share:.1f}", drawn)
+    screen.print(terms)
+
+
+def _show_alternatives(screen: Console, plan: Plan) -> None:
+    if not plan.alternatives:
+        return
+    heading(screen, "Runners-up")
+    for one in plan.alternatives:
+        estimate = one.estimate
+        step = f"{estimate.step_time_seconds / plan.estimate.step_time_seconds - 1:+.1%} step"
+        held = f"{gib(estimate.memory.total)} GiB"
+        choices = f"{one.layout.sharding}, recompute {one.layout.recompute}"
+        screen.print(Text(f"{layout_words(one.layout)}, {choices}: {step}, {held}"))
+        screen.print(Text(f"  {one.why_not}", style="dim"))
+
+
+def _show_violations(screen: Console, estimate: Estimate) -> None:
+    if estimate.violations:
+        heading(screen, "Rules broken")
+        for one in estimate.violations:
+            screen.print(Text(f"- {one.message} ({one.rule})"))
+
+
+def _show_list(screen: Console, title: str, lines: Sequence[str]) -> None:
+    if lines:
+        heading(screen, title)
+        for line in lines:
+            screen.print(Text(f"- {line}"))
+
+
+def _show_search(screen: Console, search: SearchStats, duration_seconds: float) -> None:
+    screen.print()
+    words = (
+        f"{search.configurations:,} layouts searched in {duration_seconds * 1e3:,.1f} ms, "
+        f"{search.evaluated:,} of them by full evaluation"
+    )
+    screen.print(Text(words, style="dim"))
+
+
+def _verdict(estimate: Estimate) -> Text:
+    line = estimate_line(estimate)
+    if not estimate.legal:
+        return Text(f"Illegal layout. {line if estimate.time.total > 0 else ''}", style="bold red")
+    if not estimate.fits:
+        return Text(f"Legal, but does not fit. {line}", style="bold red")
+    return Text(f"Legal and fits. {line}", style="bold green")
+
+
+def count_words(number: int) -> str:
+    """A count of parameters as people say it: `70.6 B`."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:,}"
