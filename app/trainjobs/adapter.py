@@ -47,7 +47,9 @@ class CollectiveContext:
     `user_env` are the names and values the user set (last one of a duplicate wins).
     `resources` are extended resource names and counts, `claims` device class or claim template
     names, `sidecars` container names. `gpu_family` and `gpu` come from the plan or the catalog, ""
-    if unknown.
+    if unknown. `degrees` are the tp, pp, cp, ep the job states itself, for jobs without a plan.
+    `command` is command and args in one line, "" if unknown. `instance_type` may list the types
+    of all candidate nodes, separated by commas.
     """
 
     nodes: int
@@ -65,6 +67,8 @@ class CollectiveContext:
     framework: str = ""
     default_profile: str = ""
     operator_values: Mapping[str, str] = field(default_factory=dict)
+    degrees: Mapping[str, int] = field(default_factory=dict)
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
