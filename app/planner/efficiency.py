@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.planner.hardware import Precision
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
@@ -28,7 +26,7 @@ class Efficiency:
     `backward_attention` is backward attention time over forward.
     """
 
-    gemm: Mapping[Precision, float]
+    gemm: Mapping[str, float]
     hbm: float
     wave: float
     attention: float

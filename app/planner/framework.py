@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from app.planner.layout import Recompute, Sharding
+from app.planner.layout import Sharding
 
 Optimizer = Literal["adamw", "adamw_bf16", "adamw_8bit", "sgd", "muon"]
 Offload = Literal["none", "optimizer", "parameters"]
@@ -46,9 +46,10 @@ class StateBytes:
 class KeptActivations:
     """What one layer keeps until its backward pass, counted in 16-bit values.
 
-    Per token: `hidden` x h, `query` x a d, `kv` x 2 k d, `mlp` x f (one per gate, up or product
-    tensor kept), and per head and key `scores` (unfused attention only). `hidden_unsplit` is the
-    part of the h-wide tensors that tensor parallelism divides only with sequence parallelism.
+    Per token: `hidden` x h, `query` x a d, `kv` x 2 k d, `mlp` x f per matrix of the MLP (1 keeps
+    gate, up and product), `routed` x top_k h in an MoE layer (dispatched copies), and per head and
+    key `scores` (unfused attention only). `hidden_unsplit` is the part of the h-wide tensors that
+    tensor parallelism divides only with sequence parallelism.
     Source of the form: Korthikanti et al., arXiv:2205.05198, equations 1-4.
     """
 
@@ -57,6 +58,7 @@ class KeptActivations:
     query: float
     kv: float
     mlp: float
+    routed: float
     scores: float
 
 
@@ -64,29 +66,22 @@ class KeptActivations:
 class FrameworkProfile:
     """One software stack. Fractions are 0 to 1; see the catalog entry for each number's source.
 
-    `states[sharding]` lists the parameter copies; a sharding that is absent is not offered.
-    `kept[recompute]` lists what a layer keeps; a kind that is absent is not offered.
-    `recompute_flop_fraction[recompute]` is the share of a layer's forward pass done again.
-    `overlap_dp`, `overlap_tp`, `overlap_ep`, `overlap_pp` are the shares of that traffic that hide
-    behind compute when there is enough of it. `logits_bytes` is per token and vocabulary entry on
-    one tensor-parallel rank. `reduce_every_microbatch`: gradients (and under ZeRO-3 parameters)
-    travel at every microbatch rather than once a step. The `supports_*` fields and
-    `uneven_pipeline` say which rules of `legality` hold.
+    What it allows: the `supports_*` fields, `uneven_pipeline`, `states` (a sharding that is absent
+    is not offered), `pipeline_shardings` (those that work with a pipeline), `kept` (a recomputation
+    that is absent is not offered), `offloads`, `precisions`.
+    What it holds: `states`, `kept`, `logits_bytes` (per token and vocabulary entry of one
+    tensor-parallel rank), `gathered_layers` (layers whose 16-bit parameters and gradients stand
+    unsharded at once under ZeRO-3), `bucket_bytes` (communication buffers), `context_bytes` (CUDA
+    context and libraries), `communicator_bytes` (per NCCL group), `fragmentation` (share of
+    activations and buffers lost in the allocator), `host_factor` (host bytes per offloaded byte).
+    What it sends: `gradient_bytes` and `parameter_bytes` per parameter on the wire,
+    `reduce_every_microbatch` (at every microbatch rather than once a step), and the shares of that
+    traffic that hide behind compute: `overlap_dp`, `overlap_tp`, `overlap_ep`, `overlap_pp`.
+    `efficiency` names its calibration.
     """
 
     name: str
     description: str
-    states: Mapping[Sharding, StateBytes]
-    kept: Mapping[Recompute, KeptActivations]
-    recompute_flop_fraction: Mapping[Recompute, float]
-    logits_bytes: float
-    gathered_layers: float
-    gradient_buckets_bytes: float
-    overlap_dp: float
-    overlap_tp: float
-    overlap_ep: float
-    overlap_pp: float
-    reduce_every_microbatch: bool
     supports_tp: bool
     supports_pp: bool
     supports_vpp: bool
@@ -95,7 +90,26 @@ class FrameworkProfile:
     uneven_pipeline: bool
     sequence_parallel: bool
     flash_attention: bool
+    states: Mapping[str, StateBytes]
+    pipeline_shardings: tuple[str, ...]
     default_sharding: Sharding
+    kept: Mapping[str, KeptActivations]
+    recompute_flop_fraction: Mapping[str, float]
+    offloads: tuple[Offload, ...]
     precisions: tuple[str, ...]
     vocabulary_multiple: int
+    logits_bytes: float
+    gathered_layers: float
+    bucket_bytes: float
+    context_bytes: float
+    communicator_bytes: float
+    fragmentation: float
+    host_factor: float
+    gradient_bytes: float
+    parameter_bytes: float
+    reduce_every_microbatch: bool
+    overlap_dp: float
+    overlap_tp: float
+    overlap_ep: float
+    overlap_pp: float
     efficiency: str

@@ -27,7 +27,7 @@ class Gpu:
     compute_capability: float
     memory_bytes: int
     hbm_bytes_per_second: float
-    peak_flop_per_second: Mapping[Precision, float]
+    peak_flop_per_second: Mapping[str, float]
     nvlink_bytes_per_second: float
     nvlink_domain_size: int
     pcie_bytes_per_second: float

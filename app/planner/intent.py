@@ -23,8 +23,10 @@ class FieldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainIntent:
-    """A wish for a plan. Exactly one of `model`, `architecture`, `hf_config` names the model,
-    except that `architecture` may come with `model` as its free-text name.
+    """A wish for a plan.
+
+    Exactly one of `model`, `architecture`, `hf_config` names the model, except that `architecture`
+    may come with `model` as its free-text name.
 
     `architecture` holds the keys of `ModelArchitecture` (plus nested `moe` and `latent`); a partial
     one is completed and the assumption is said. `gpu` is a catalog name or any node label value;

@@ -46,7 +46,7 @@ class Pins:
 class PlanRequest:
     """A resolved question. Equal requests have equal plans, so it is the cache key.
 
-    `allowed_precisions` is what the operator lets the search choose from, `pins` what the user fixed.
+    `allowed_precisions` is what the operator lets the search choose from, `pins` the user's.
     `assumptions` are sentences about facts that were not given; they travel into every answer.
     """
 
@@ -75,7 +75,7 @@ class MemoryBytes:
     """Bytes one GPU of the fullest pipeline stage holds, by what they are for.
 
     `buffers` are gathered parameters and gradient buckets, `communicators` what NCCL keeps per
-    group, `reserve` the CUDA context and allocator fragmentation. `host` is per node, in host memory.
+    group, `reserve` the CUDA context and allocator fragmentation. `host` is per node.
     """
 
     parameters: float

@@ -1,0 +1,236 @@
+"""Why this layout, and why not its neighbours, in words a person can check against the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from app.planner.estimate import complete, estimate, limit_bytes
+from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
+from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
+from app.planner.request import (
+    Alternative,
+    Estimate,
+    MemoryBytes,
+    Plan,
+    PlanRequest,
+    SearchStats,
+    TimeSeconds,
+)
+
+GIB = 1024**3
+NEIGHBOUR_LIMIT = 8
+
+TIME_WORDS = {
+    "compute": "compute",
+    "tp": "tensor-parallel traffic",
+    "cp": "context-parallel traffic",
+    "ep": "expert all-to-all",
+    "pp_bubble": "pipeline bubble",
+    "pp_p2p": "pipeline sends",
+    "dp": "data-parallel traffic",
+    "optimizer": "optimizer step",
+}
+MEMORY_WORDS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations",
+    "logits": "logits",
+    "buffers": "gathered layers and buckets",
+    "communicators": "NCCL",
+    "reserve": "CUDA context and fragmentation",
+}
+
+
+def gib(amount: float) -> str:
+    """Bytes in GiB: one decimal below ten, none above."""
+    value = amount / GIB
+    return f"{value:.1f}" if abs(value) < 10 else f"{value:.0f}"  # noqa: PLR2004 - a print rule
+
+
+def short_seconds(seconds: float) -> str:
+    """Seconds for a person: `2.35 s` or `87 ms`."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def fsdp_degree(layout: Layout) -> int:
+    """GPUs / (tp * pp * cp): what TrainJob operators call the FSDP degree."""
+    return layout.dp
+
+
+def layout_words(layout: Layout) -> str:
+    """`TP=8 PP=4 CP=1 FSDP=8 mb=1 bf16`, with EP and VPP where they matter."""
+    words = [f"TP={layout.tp}", f"PP={layout.pp}", f"CP={layout.cp}"]
+    if layout.ep > 1:
+        words.append(f"EP={layout.ep}")
+    if layout.vpp > 1:
+        words.append(f"VPP={layout.vpp}")
+    words += [f"FSDP={fsdp_degree(layout)}", f"mb={layout.microbatch_size}", layout.precision]
+    return " ".join(words)
+
+
+def headline(plan: Plan) -> str:
+    """The plan in one line, short enough for a kubectl warning."""
+    return estimate_line(plan.estimate)
+
+
+def estimate_line(judged: Estimate) -> str:
+    """Layout, memory of the card, speed: one line."""
+    rate = judged.model_flop_per_second_per_gpu / 1e12
+    return (
+        f"{layout_words(judged.layout)}: {gib(judged.memory.total)} of "
+        f"{gib(judged.gpu_memory_bytes)} GiB, ~{rate:.0f} TFLOP/s per GPU"
+    )
+
+
+def largest_terms(
+    values: MemoryBytes | TimeSeconds, words: dict[str, str]
+) -> list[tuple[str, float]]:
+    """Terms of a memory or time breakdown that have a word, largest first."""
+    named = [
+        (words[each.name], getattr(values, each.name))
+        for each in fields(values)
+        if each.name in words
+    ]
+    return sorted(named, key=lambda pair: -pair[1])
+
+
+def neighbours(layout: Layout, world_size: int) -> Iterator[dict[str, Any]]:
+    """One change at a time: every degree halved and doubled, the other kinds of each choice."""
+    for name in ("tp", "pp", "cp", "ep", "microbatch_size"):
+        size = getattr(layout, name)
+        for changed in (size // 2, size * 2):
+            if 1 <= changed <= world_size or (name == "microbatch_size" and changed):
+                yield {name: changed}
+    for name, kinds in (("recompute", RECOMPUTES), ("sharding", SHARDINGS)):
+        for kind in kinds:
+            if kind != getattr(layout, name):
+                yield {name: kind}
+    if layout.pp > 1:
+        yield {"vpp": 1 if layout.vpp > 1 else 2}
+
+
+def changed_layout(request: PlanRequest, layout: Layout, change: dict[str, Any]) -> Layout | None:
+    """`layout` with one field changed and `dp` following; `None` if GPUs do not divide."""
+    given: dict[str, Any] = {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "vpp": layout.vpp,
+        "microbatch_size": layout.microbatch_size,
+        "recompute": layout.recompute,
+        "precision": layout.precision,
+        "sharding": layout.sharding,
+        **change,
+    }
+    if request.cluster.world_size % (given["tp"] * given["pp"] * given["cp"]):
+        return None
+    if given["pp"] == 1:
+        given["vpp"] = 1
+    made = complete(request, given)
+    return made if isinstance(made, Layout) else None
+
+
+def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
+    """One sentence: the rule it breaks, the bytes it lacks, or the seconds it loses and to what."""
+    if other.violations:
+        return other.violations[0].message
+    over = other.memory.total - limit_bytes(request)
+    if over > 0:
+        term, amount = max(
+            (
+                (word, getattr(other.memory, name) - getattr(best.memory, name))
+                for name, word in MEMORY_WORDS.items()
+            ),
+            key=lambda pair: pair[1],
+        )
+        return f"does not fit: {gib(over)} GiB too much ({term} grow by {gib(amount)} GiB)"
+    lost = other.step_time_seconds - best.step_time_seconds
+    term, amount = max(
+        (
+            (word, getattr(other.time, name) - getattr(best.time, name))
+            for name, word in TIME_WORDS.items()
+        ),
+        key=lambda pair: pair[1],
+    )
+    share = lost / best.step_time_seconds
+    return f"{share:.1%} slower: {term} costs {short_seconds(amount)} more"
+
+
+def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...]:
+    """The neighbours of the best layout that could run here, nearest in step time first."""
+    found: list[Alternative] = []
+    seen = {best.layout}
+    for change in neighbours(best.layout, request.cluster.world_size):
+        other = changed_layout(request, best.layout, change)
+        if other is None or other in seen:
+            continue
+        seen.add(other)
+        judged = estimate(request, other)
+        if judged.memory.total > 0 and not _impossible(judged):
+            found.append(
+                Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
+            )
+    found.sort(key=lambda each: (not each.estimate.legal, each.estimate.step_time_seconds))
+    return tuple(found[:NEIGHBOUR_LIMIT])
+
+
+def _impossible(judged: Estimate) -> bool:
+    """Broken in a way nobody would ask about: a kind the framework does not have."""
+    return any(each.rule.startswith("the framework") for each in judged.violations)
+
+
+def sentences(request: PlanRequest, best: Estimate, stats: SearchStats) -> list[str]:
+    """The explanation, a sentence each."""
+    layout, time = best.layout, best.time
+    said = [f"{estimate_line(best)}, {short_seconds(time.total)} a step."]
+    said.append(
+        f"Fastest of {stats.configurations} legal layouts of {request.model.name} on "
+        f"{request.cluster.world_size} x {request.cluster.gpu.name} that fit."
+    )
+    costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != "compute"]
+    worst, seconds = costs[0]
+    said.append(
+        f"Compute is {time.compute / time.total:.0%} of the step; the largest other cost is "
+        f"{worst} with {seconds / time.total:.1%}."
+    )
+    memory_terms = largest_terms(best.memory, MEMORY_WORDS)
+    held = ", ".join(f"{word} {gib(amount)}" for word, amount in memory_terms[:3])
+    said.append(
+        f"Stage {best.memory.stage} holds most: {held} GiB; "
+        f"{gib(best.limit_bytes - best.memory.total)} GiB below the limit of "
+        f"{gib(best.limit_bytes)}."
+    )
+    if best.memory.total > 0.9 * best.gpu_memory_bytes:
+        said.append(
+            "This is close to the card's memory; a longer batch or another kernel may not fit."
+        )
+    if layout.precision not in SIXTEEN_BIT_OR_WIDER:
+        said.append(narrow_sentence(request, best))
+    return said
+
+
+def narrow_sentence(request: PlanRequest, best: Estimate) -> str:
+    """What a precision narrower than 16 bits gains, and the pin that keeps the wider one."""
+    wide = request.cluster.gpu.default_precision
+    same = changed_layout(request, best.layout, {"precision": wide})
+    gain = ""
+    if same is not None:
+        ratio = estimate(request, same).step_time_seconds / best.step_time_seconds
+        gain = f" is {ratio:.2f}x the speed of {wide} in this layout"
+    return f"{best.layout.precision}{gain}; pin precision={wide} to keep {wide}."
+
+
+def explained(request: PlanRequest, best: Estimate, stats: SearchStats) -> Plan:
+    """The plan with its reasons."""
+    return Plan(
+        layout=best.layout,
+        estimate=best,
+        alternatives=alternatives(request, best),
+        search=stats,
+        explanation=" ".join(sentences(request, best, stats)),
+        request=request,
+    )

@@ -1,0 +1,397 @@
+"""Bytes one GPU holds under a layout, term by term, on the pipeline stage that holds most.
+
+    parameters  what the layers compute with          gradients  every copy of a gradient
+    optimizer   fp32 master copy and moments          activations  kept for the backward pass
+    logits      head output and loss                  buffers    gathered layers, communication
+    communicators  NCCL, per process group            reserve    CUDA context, fragmentation
+
+Symbols: T tokens of one microbatch on one rank, h hidden, f feed-forward, V padded vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.planner.architecture import ModelArchitecture
+from app.planner.framework import Bytes, KeptActivations, StateBytes
+from app.planner.layout import Layout
+from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_ceiling
+from app.planner.request import MemoryBytes, PlanRequest
+
+SIXTEEN_BIT = 2
+NF4_BYTES = 0.516
+"""4 bits, and double-quantised block constants. Source: QLoRA, arXiv:2305.14314, section 3."""
+
+MOMENT_BYTES: Mapping[str, float] = {
+    "adamw": 8.0,
+    "adamw_bf16": 4.0,
+    "adamw_8bit": 2.0,
+    "sgd": 4.0,
+    "muon": 4.0,
+}
+"""Moments per parameter: two in fp32, bf16 or 8 bits; one in fp32 for momentum."""
+
+PURE_SIXTEEN_BIT = frozenset({"adamw_bf16", "adamw_8bit"})
+"""Optimizers run without an fp32 master copy or fp32 gradients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageParams:
+    """Parameters of one rank of one stage, before data-parallel sharding.
+
+    `dense` is shared by every rank of the data-parallel group, `routed` by those with the same
+    experts. `largest_unit` is the biggest block gathered at once under ZeRO-3.
+    """
+
+    dense: float
+    routed: float
+    largest_unit: float
+    frozen_dense: float = 0.0
+    frozen_routed: float = 0.0
+
+    @property
+    def trained(self) -> float:
+        """Parameters that get gradients."""
+        return self.dense + self.routed
+
+
+def expert_split(layout: Layout) -> int:
+    """Ways the routed experts of a stage are divided: by ep, or like an MLP by tp."""
+    return layout.ep if layout.ep > 1 else layout.tp
+
+
+def dense_shard_group(layout: Layout) -> int:
+    """Ranks that share one copy of a sharded dense parameter."""
+    return layout.dp_shard * layout.cp
+
+
+def expert_shard_group(layout: Layout) -> int:
+    """Ranks that share one copy of a sharded expert: what ep leaves of the stage's ranks."""
+    if layout.ep == 1:
+        return dense_shard_group(layout)
+    return max(1, layout.tp * layout.cp * layout.dp_shard // layout.ep)
+
+
+def lora_params(rows: float, columns: float, rank: int) -> float:
+    """Adapter parameters beside one matrix. Source: LoRA, arXiv:2106.09685, section 4.1."""
+    return rank * (rows + columns)
+
+
+def adapter_params_per_layer(model: ModelArchitecture, rank: int) -> float:
+    """Adapters beside every attention and MLP matrix of a dense layer (experts have none)."""
+    h = model.hidden_size
+    width = model.ffn_hidden_size
+    if model.moe is not None:
+        width = model.moe.shared_expert_ffn_hidden_size
+    attention = (
+        lora_params(h, model.query_size, rank)
+        + 2 * lora_params(h, model.kv_size, rank)
+        + lora_params(model.value_size, h, rank)
+    )
+    mlp = model.mlp_matrices * lora_params(h, width, rank) if width else 0.0
+    return attention + mlp
+
+
+def layer_params(model: ModelArchitecture, layout: Layout, *, routed: bool) -> tuple[float, float]:
+    """Dense and routed parameters one rank holds of one layer, before data-parallel sharding."""
+    attention = model.attention_params / layout.tp + model.layer_vector_params
+    if not routed or model.moe is None:
+        return attention + model.dense_mlp_params / layout.tp, 0.0
+    shared = model.shared_expert_params / layout.tp + model.router_params
+    each = model.expert_params + model.vector_params_per_expert
+    return attention + shared, model.moe.num_experts * each / expert_split(layout)
+
+
+def stage_params(request: PlanRequest, layout: Layout, stage: int) -> StageParams:
+    """Parameters of pipeline stage `stage`. The dense layers of an MoE model come first."""
+    model = request.model
+    stages = stages_or_ceiling(request, layout)
+    start = sum(stages[:stage])
+    in_stage = stages[stage]
+    plain = max(0, min(start + in_stage, model.num_dense_layers) - start)
+    moe_layers = in_stage - plain
+    plain_dense, _ = layer_params(model, layout, routed=False)
+    moe_dense, moe_routed = layer_params(model, layout, routed=True)
+    vocabulary = padded_vocabulary(
+        model.vocab_size, layout.tp, request.framework.vocabulary_multiple
+    )
+    table = vocabulary * model.hidden_size / layout.tp
+    first, last = stage == 0, stage == layout.pp - 1
+    tables = float(first) + float(last and (layout.pp > 1 or not model.tied_embeddings))
+    dense = plain * plain_dense + moe_layers * moe_dense + tables * table
+    if last:
+        dense += model.outside_params
+    routed = moe_layers * moe_routed
+    if model.params_override:
+        scale = model.params_override / max(1, _counted(model))
+        dense, routed = dense * scale, routed * scale
+    unit = max(
+        plain_dense if plain else 0.0,
+        moe_dense + moe_routed if moe_layers else 0.0,
+        table if tables else 0.0,
+    )
+    if request.workload.task in ("pretrain", "sft"):
+        return StageParams(dense=dense, routed=routed, largest_unit=unit)
+    adapters = in_stage * adapter_params_per_layer(model, request.workload.lora_rank) / layout.tp
+    return StageParams(
+        dense=adapters,
+        routed=0.0,
+        largest_unit=unit,
+        frozen_dense=dense,
+        frozen_routed=routed,
+    )
+
+
+def _counted(model: ModelArchitecture) -> int:
+    """Parameters that follow from the sizes, without the override."""
+    total = model.embedding_params + model.head_params + model.outside_params
+    total += model.num_layers * (model.attention_params + model.layer_vector_params)
+    total += model.num_dense_layers * model.dense_mlp_params
+    if model.moe is not None:
+        each = model.expert_params + model.vector_params_per_expert
+        routed = model.router_params + model.shared_expert_params + model.moe.num_experts * each
+        total += model.moe.num_moe_layers * routed
+    return total
+
+
+def states_of(request: PlanRequest, layout: Layout) -> StateBytes:
+    """Bytes per trained parameter under the layout's sharding, precision and optimizer."""
+    states = request.framework.states[layout.sharding]
+    if layout.precision == "fp32":
+        return _narrowed(states, weight=4.0, gradient=4.0)
+    if request.workload.optimizer in PURE_SIXTEEN_BIT:
+        return _narrowed(states, weight=2.0, gradient=2.0)
+    return states
+
+
+def _narrowed(states: StateBytes, *, weight: float, gradient: float) -> StateBytes:
+    """The same sharding with one weight and one gradient copy, and no master."""
+    weights = Bytes(replicated=weight) if states.weights.replicated else Bytes(sharded=weight)
+    gradients = (
+        Bytes(replicated=gradient) if states.gradients.replicated else Bytes(sharded=gradient)
+    )
+    return StateBytes(
+        weights=weights,
+        gradients=gradients,
+        master=Bytes(),
+        moments_sharded=states.moments_sharded,
+    )
+
+
+def per_parameter(copy: Bytes, group: int) -> float:
+    """Bytes per parameter one rank of a shard group of `group` ranks holds of a copy."""
+    return copy.replicated + copy.sharded / group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTotals:
+    """Device bytes of weights, gradients and optimizer of one rank, and what went to the host."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    host: float
+
+
+def state_totals(request: PlanRequest, layout: Layout, params: StageParams) -> StateTotals:
+    """Weights, gradients, master copy and moments of one rank.
+
+    Offloading the optimizer moves master and moments to the host, and under a sharded optimizer
+    the gradient shard too; offloading parameters moves the sharded weights as well.
+    """
+    states = states_of(request, layout)
+    moments = MOMENT_BYTES[request.workload.optimizer]
+    parameters = gradients = optimizer = 0.0
+    for count, group in (
+        (params.dense, dense_shard_group(layout)),
+        (params.routed, expert_shard_group(layout)),
+    ):
+        parameters += count * per_parameter(states.weights, group)
+        gradients += count * per_parameter(states.gradients, group)
+        optimizer += count * per_parameter(states.master, group)
+        optimizer += count * moments / (group if states.moments_sharded else 1)
+    frozen = _frozen_bytes(request, layout, params)
+    return _offloaded(
+        request,
+        StateTotals(
+            parameters=parameters + frozen, gradients=gradients, optimizer=optimizer, host=0.0
+        ),
+        weights_sharded=states.weights.replicated == 0,
+        gradients_sharded=states.gradients.sharded > 0,
+    )
+
+
+def _frozen_bytes(request: PlanRequest, layout: Layout, params: StageParams) -> float:
+    """Bytes of the base model under LoRA, quantised under QLoRA; no gradient, no optimizer."""
+    each = NF4_BYTES if request.workload.task == "qlora" else SIXTEEN_BIT
+    sharded = layout.sharding in ("zero3", "hsdp")
+    dense_group = dense_shard_group(layout) if sharded else 1
+    routed_group = expert_shard_group(layout) if sharded else 1
+    return each * (params.frozen_dense / dense_group + params.frozen_routed / routed_group)
+
+
+def _offloaded(
+    request: PlanRequest, held: StateTotals, *, weights_sharded: bool, gradients_sharded: bool
+) -> StateTotals:
+    offload = request.workload.offload
+    if offload == "none":
+        return held
+    moved = held.optimizer + (held.gradients if gradients_sharded else 0.0)
+    parameters = held.parameters
+    if offload == "parameters" and weights_sharded:
+        moved += parameters
+        parameters = 0.0
+    return StateTotals(
+        parameters=parameters,
+        gradients=0.0 if gradients_sharded else held.gradients,
+        optimizer=0.0,
+        host=moved * request.framework.host_factor,
+    )
+
+
+def tokens_per_rank(request: PlanRequest, layout: Layout) -> float:
+    """Tokens of one microbatch that one rank computes on."""
+    return layout.microbatch_size * request.workload.sequence_length / layout.cp
+
+
+def activation_bytes_per_layer(
+    request: PlanRequest, layout: Layout, kept: KeptActivations, *, routed: bool
+) -> float:
+    """Bytes one layer keeps for one microbatch on one rank.
+
+    Source: Korthikanti et al., arXiv:2205.05198, equations 1-4, written per tensor so that GQA,
+    gated MLPs, flash attention and MoE fit. Deviates: each routed token counts its `top_k` copies,
+    which `ep` does not divide because every rank receives as many as it sends.
+    """
+    model = request.model
+    tokens = tokens_per_rank(request, layout)
+    tp = layout.tp
+    whole = 0.0 if layout.sequence_parallel or tp == 1 else kept.hidden_unsplit
+    values = model.hidden_size * ((kept.hidden - whole) / tp + whole)
+    values += (kept.query * model.query_size + kept.kv * 2 * model.kv_size) / tp
+    values += kept.scores * model.num_heads * request.workload.sequence_length / tp
+    if routed and model.moe is not None:
+        moe = model.moe
+        width = moe.top_k * moe.expert_ffn_hidden_size + moe.shared_expert_ffn_hidden_size
+        values += (
+            kept.mlp * model.mlp_matrices * width + kept.routed * moe.top_k * model.hidden_size
+        ) / tp
+    else:
+        values += kept.mlp * model.mlp_matrices * model.ffn_hidden_size / tp
+    bytes_per_value = 4 if layout.precision == "fp32" else SIXTEEN_BIT
+    return tokens * values * bytes_per_value
+
+
+def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
+    """Microbatches whose activations stage `stage` holds at once, in whole-stage units.
+
+    1F1B keeps pp - stage. Interleaving keeps the warm-up chunks of Megatron's schedule:
+    2 (pp - stage - 1) + (vpp - 1) pp, and the one in work, of 1 / vpp each.
+    Source: Narayanan et al., arXiv:2104.04473, section 2.2; Korthikanti et al., section 4.2.3.
+    """
+    if layout.vpp == 1:
+        return float(min(microbatches, layout.pp - stage))
+    warmup = 2 * (layout.pp - stage - 1) + (layout.vpp - 1) * layout.pp + 1
+    return min(microbatches * layout.vpp, warmup) / layout.vpp
+
+
+def stage_activation_bytes(
+    request: PlanRequest, layout: Layout, stage: int, microbatches: int
+) -> float:
+    """Activation bytes of every microbatch in flight on one stage, and a layer being recomputed."""
+    model = request.model
+    stages = stages_or_ceiling(request, layout)
+    start = sum(stages[:stage])
+    plain = max(0, min(start + stages[stage], model.num_dense_layers) - start)
+    moe_layers = stages[stage] - plain
+    kept = request.framework.kept[layout.recompute]
+    per_microbatch = plain * activation_bytes_per_layer(request, layout, kept, routed=False)
+    per_microbatch += moe_layers * activation_bytes_per_layer(request, layout, kept, routed=True)
+    total = per_microbatch * in_flight(layout, stage, microbatches)
+    if layout.recompute == "full":
+        everything = request.framework.kept["none"]
+        total += activation_bytes_per_layer(request, layout, everything, routed=moe_layers > 0)
+    return total
+
+
+def logits_bytes(request: PlanRequest, layout: Layout) -> float:
+    """Bytes of the head output, its gradient and the loss of one microbatch, on the last stage."""
+    vocabulary = padded_vocabulary(
+        request.model.vocab_size, layout.tp, request.framework.vocabulary_multiple
+    )
+    tokens = tokens_per_rank(request, layout)
+    return tokens * vocabulary / layout.tp * request.framework.logits_bytes
+
+
+def buffer_bytes(request: PlanRequest, layout: Layout, params: StageParams) -> float:
+    """Gathered layers under ZeRO-3 and communication buckets."""
+    framework = request.framework
+    gathered = 0.0
+    if layout.sharding in ("zero3", "hsdp") and layout.dp_shard * layout.cp > 1:
+        gathered = framework.gathered_layers * params.largest_unit * SIXTEEN_BIT
+    buckets = framework.bucket_bytes if layout.dp * layout.cp > 1 else 0.0
+    return gathered + min(buckets, 4 * params.trained)
+
+
+def num_groups(layout: Layout) -> int:
+    """NCCL process groups with more than one rank."""
+    degrees = (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp * layout.cp)
+    replicas = layout.sharding == "hsdp" and layout.dp > layout.dp_shard
+    return sum(degree > 1 for degree in degrees) + int(replicas)
+
+
+def stage_memory(
+    request: PlanRequest, layout: Layout, stage: int, microbatches: int
+) -> MemoryBytes:
+    """Every term of one pipeline stage."""
+    framework = request.framework
+    params = stage_params(request, layout, stage)
+    states = state_totals(request, layout, params)
+    activations = stage_activation_bytes(request, layout, stage, microbatches)
+    logits = logits_bytes(request, layout) if stage == layout.pp - 1 else 0.0
+    buffers = buffer_bytes(request, layout, params)
+    fragments = framework.fragmentation * (activations + logits + buffers)
+    return MemoryBytes(
+        parameters=states.parameters,
+        gradients=states.gradients,
+        optimizer=states.optimizer,
+        activations=activations,
+        logits=logits,
+        buffers=buffers,
+        communicators=num_groups(layout) * framework.communicator_bytes,
+        reserve=framework.context_bytes + fragments,
+        host=states.host * request.cluster.gpus_per_node,
+        stage=stage,
+    )
+
+
+def stages_that_can_be_worst(request: PlanRequest, layout: Layout) -> tuple[int, ...]:
+    """Stages to look at: the first holds most in flight and the embedding, the last the logits.
+
+    Among the stages between, the first of those with most layers dominates: it has as many layers
+    as any and more in flight than later ones. An explicit split or an MoE model with dense layers
+    is looked at whole.
+    """
+    pp = layout.pp
+    if pp == 1:
+        return (0,)
+    model = request.model
+    if layout.stage_layers or (model.moe is not None and model.num_dense_layers):
+        return tuple(range(pp))
+    stages = stages_or_ceiling(request, layout)
+    if len(set(stages)) <= 1:
+        return (0, pp - 1)
+    return (0, stages.index(max(stages)), pp - 1)
+
+
+def memory(request: PlanRequest, layout: Layout) -> MemoryBytes:
+    """The terms of the stage that holds most."""
+    microbatches = num_microbatches(request, layout)
+    return max(
+        (
+            stage_memory(request, layout, stage, microbatches)
+            for stage in stages_that_can_be_worst(request, layout)
+        ),
+        key=lambda held: held.total,
+    )
