@@ -96,6 +96,7 @@ class Question:
             "--precision",
             _SEARCH,
             "Precisions the search may choose from, with commas [bf16,fp16].",
+            envvar="TRAINJOB_ADVISOR_ALLOWED_PRECISIONS",
         ),
     ] = None
     catalog: Annotated[
@@ -104,6 +105,7 @@ class Question:
             "--catalog",
             _SEARCH,
             "A directory of own entries, over the built-in catalog.",
+            envvar="TRAINJOB_ADVISOR_CATALOG_DIR",
             exists=True,
             file_okay=False,
         ),

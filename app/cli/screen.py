@@ -27,13 +27,15 @@ def print_json(body: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(body, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def console() -> Console:
-    """The terminal, or a plain page of `PLAIN_WIDTH` columns."""
+def console(*, error: bool = False) -> Console:
+    """The terminal, or a plain page of `PLAIN_WIDTH` columns; `error` for standard error."""
     from rich.console import Console
 
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=PLAIN_WIDTH, no_color=True, color_system=None)
+    if (sys.stderr if error else sys.stdout).isatty():
+        return Console(highlight=False, stderr=error)
+    return Console(
+        highlight=False, width=PLAIN_WIDTH, no_color=True, color_system=None, stderr=error
+    )
 
 
 def fancy(screen: Console) -> bool:
