@@ -16,11 +16,29 @@ from typing import Any
 
 import httpx
 import yaml
-from authority import Authority, KeyPair
-from processes import free_port, running
+
+from tests.cluster.authority import Authority, KeyPair
+from tests.cluster.processes import free_port, running
 
 START_SECONDS = 120.0
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Request",
+            "verbs": ["create", "update", "patch", "delete"],
+            "resources": [
+                {"group": "training.vsr.dev", "resources": ["*"]},
+                {"group": "trainer.kubeflow.org", "resources": ["*"]},
+            ],
+        },
+        {"level": "None"},
+    ],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +74,7 @@ class ApiServer:
     kubeconfig: Path
     programs: Path
     log: Path
+    audit_log: Path
     home: Path = field(repr=False)
 
     def kubectl(
@@ -88,6 +107,11 @@ class ApiServer:
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         context.load_cert_chain(self.admin.certificate, self.admin.key)
         return httpx.Client(base_url=self.url, verify=context, timeout=60)
+
+    def audit(self, name: str) -> list[Any]:
+        """The audit events of the object `name`, oldest first. Its annotations tell the patches."""
+        events = map(json.loads, self.audit_log.read_text().splitlines())
+        return [event for event in events if event["objectRef"].get("name") == name]
 
     def metrics(self, name: str) -> dict[frozenset[tuple[str, str]], float]:
         """The samples of one counter, by labels."""
@@ -140,6 +164,7 @@ def _server(programs: Path, folder: Path, authority: Authority) -> ApiServer:
         kubeconfig=kubeconfig,
         programs=programs,
         log=folder / "kube-apiserver.log",
+        audit_log=folder / "audit.log",
         home=folder,
     )
 
@@ -194,6 +219,8 @@ def _api_server_command(server: ApiServer, folder: Path, store: str) -> list[str
     pki = server.authority
     serving = pki.server("kube-apiserver", dns_names=("localhost", "kubernetes.default.svc"))
     tokens = pki.signing_key("service-accounts")
+    audit_policy = folder / "audit-policy.yaml"
+    audit_policy.write_text(yaml.safe_dump(AUDIT_POLICY))
     flags = {
         "--etcd-servers": store,
         "--bind-address": "127.0.0.1",
@@ -208,6 +235,8 @@ def _api_server_command(server: ApiServer, folder: Path, store: str) -> list[str
         "--service-account-issuer": "https://kubernetes.default.svc",
         "--service-account-key-file": tokens.certificate,
         "--service-account-signing-key-file": tokens.key,
+        "--audit-policy-file": audit_policy,
+        "--audit-log-path": server.audit_log,
         # Nobody issues tokens here, and pods are never run.
         "--disable-admission-plugins": "ServiceAccount",
         "--endpoint-reconciler-type": "none",

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_server import ApiServer, api_server, missing_programs
+
+from tests.cluster.api_server import ApiServer, api_server, missing_programs
 
 HERE = Path(__file__).parent
 

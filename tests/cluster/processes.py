@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,19 +39,17 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Runs `command` until the block ends, entering it only when `answers()` is true.
 
-    The process is stopped by SIGTERM, then SIGKILL, and dies with the test process whatever
-    happens to that one.
+    The process is stopped by SIGTERM, then SIGKILL.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [str(part) for part in command],
+            [*_tied_to_parent(), *(str(part) for part in command)],
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env=None if environment is None else {**os.environ, **environment},
             cwd=folder,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (no threads here)
         )
     try:
         _wait(process, log, answers, timeout_seconds)
@@ -82,17 +79,18 @@ def _wait(
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise NotReadyError(_report(process, log, f"ended with code {process.returncode}"))
+            raise NotReadyError(_report(log, f"ended with code {process.returncode}"))
         if answers():
             return
         time.sleep(0.1)
-    raise NotReadyError(_report(process, log, f"did not answer within {timeout_seconds:.0f} s"))
+    raise NotReadyError(_report(log, f"did not answer within {timeout_seconds:.0f} s"))
 
 
-def _report(process: subprocess.Popen[bytes], log: Path, what: str) -> str:
+def _report(log: Path, what: str) -> str:
     lines = log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-    return "\n".join([f"{process.args[0]} {what}; {log} ends with", *lines])
+    return "\n".join([f"{log.stem} {what}; {log} ends with", *lines])
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def _tied_to_parent() -> list[str]:
+    """A prefix that lets Linux kill the server when the test process dies, however it dies."""
+    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []

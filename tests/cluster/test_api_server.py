@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from api_server import ApiServer
+
+from tests.cluster.api_server import ApiServer
 
 DATA = Path(__file__).parents[1] / "data"
 RELEASES = ("2.0", "2.1", "2.2", "2.3")
