@@ -7,7 +7,8 @@ import os
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +22,7 @@ from tests.cluster.authority import Authority, KeyPair
 from tests.cluster.processes import free_port, running
 
 START_SECONDS = 120.0
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 
 AUDIT_POLICY = {
@@ -62,6 +64,16 @@ class Outcome:
             for line in self.stderr.splitlines()
             if line.startswith("Warning: ")
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """One call of a mutating webhook as the audit log tells it."""
+
+    verb: str
+    round: int
+    webhook: str
+    mutated: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +120,69 @@ class ApiServer:
         context.load_cert_chain(self.admin.certificate, self.admin.key)
         return httpx.Client(base_url=self.url, verify=context, timeout=60)
 
+    def create(self, namespace: str, job: Any, *arguments: str, check: bool = True) -> Outcome:
+        """`kubectl create` of one object, answered as JSON."""
+        return self.kubectl(
+            *("create", "-n", namespace, "-o", "json", *arguments, "-f", "-"),
+            stdin=job,
+            check=check,
+        )
+
+    def get(self, namespace: str, job: Any) -> Any:
+        """The object as it is stored now."""
+        return self.http.get(self.path(namespace, job)).raise_for_status().json()
+
+    def path(self, namespace: str, job: Any) -> str:
+        """The URL path of a TrainJob of either API."""
+        name = job["metadata"].get("name", "")
+        return f"/apis/{job['apiVersion']}/namespaces/{namespace}/trainjobs/{name}".rstrip("/")
+
+    def mutations(self, name: str) -> list[Mutation]:
+        """What each mutating webhook did in each request that touched the object `name`."""
+        return [
+            Mutation(
+                verb=event["verb"],
+                round=int(key.split("_")[1]),
+                webhook=json.loads(value)["webhook"],
+                mutated=json.loads(value)["mutated"],
+            )
+            for event in self.audit(name)
+            for key, value in sorted(event.get("annotations", {}).items())
+            if key.startswith("mutation.webhook.admission.k8s.io/")
+        ]
+
+    def our_webhooks(self) -> list[Any]:
+        """Every webhook that our manifests register."""
+        kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        return [
+            webhook
+            for kind in kinds
+            for item in self.http.get(f"{REGISTRATIONS}/{kind}").json()["items"]
+            for webhook in item.get("webhooks", [])
+            if "neighbour" not in webhook["name"]
+        ]
+
+    def webhook_calls(self) -> float:
+        """How many times the server has called one of our webhooks."""
+        names = {webhook["name"] for webhook in self.our_webhooks()}
+        samples = self.metrics("apiserver_admission_webhook_request_total")
+        return sum(count for labels, count in samples.items() if dict(labels)["name"] in names)
+
+    def create_until(self, namespace: str, job: Any, accepted: Callable[[Any], bool]) -> Any:
+        """Creates the job under new names until what is stored is `accepted`.
+
+        A webhook that was just registered is called a moment later.
+        """
+        for attempt in range(50):
+            name = f"{job['metadata']['name']}-{attempt}"
+            stored = self.create(
+                namespace, {**job, "metadata": {**job["metadata"], "name": name}}
+            ).document
+            if accepted(stored):
+                return stored
+            time.sleep(0.1)
+        raise AssertionError(f"never accepted: {stored}")
+
     def audit(self, name: str) -> list[Any]:
         """The audit events of the object `name`, oldest first. Its annotations tell the patches."""
         events = map(json.loads, self.audit_log.read_text().splitlines())
@@ -131,14 +206,21 @@ def missing_programs(folder: Path) -> list[str]:
 
 
 @contextmanager
-def api_server(programs: Path) -> Iterator[ApiServer]:
-    """An API server with an empty store; both are gone after the block."""
+def api_server(programs: Path, *, webhook_client: KeyPair | None = None) -> Iterator[ApiServer]:
+    """An API server with an empty store; both are gone after the block.
+
+    It shows the certificate of `webhook_client` to every webhook it calls.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="api-server-")))
         authority = Authority(folder / "pki")
         store = stack.enter_context(_etcd(programs, folder))
         server = _server(programs, folder, authority)
         command = _api_server_command(server, folder, store)
+        if webhook_client is not None:
+            command += _flags(
+                {"--admission-control-config-file": _webhook_identity(folder, webhook_client)}
+            )
         stack.enter_context(
             running(
                 command,
@@ -243,6 +325,36 @@ def _api_server_command(server: ApiServer, folder: Path, store: str) -> list[str
         "--profiling": "false",
     }
     return [server.programs / "kube-apiserver", *_flags(flags)]
+
+
+def _webhook_identity(folder: Path, client: KeyPair) -> Path:
+    """Writes the AdmissionConfiguration that gives webhook calls a client certificate."""
+    credentials = folder / "webhook-kubeconfig"
+    user = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
+    credentials.write_text(
+        yaml.safe_dump(
+            {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
+        )
+    )
+    plugin = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(credentials),
+    }
+    configuration = folder / "admission.yaml"
+    configuration.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "AdmissionConfiguration",
+                "plugins": [
+                    {"name": f"{kind}AdmissionWebhook", "configuration": plugin}
+                    for kind in ("Mutating", "Validating")
+                ],
+            }
+        )
+    )
+    return configuration
 
 
 def _flags(values: Mapping[str, object]) -> list[str]:
