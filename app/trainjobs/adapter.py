@@ -98,9 +98,10 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantsPlan:
-    """The job asks for a plan."""
+    """The job asks for a plan. `warnings` are for its author whatever the plan says."""
 
     intent: TrainIntent
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +134,12 @@ class DeclaredLayout:
 
 
 class Adapter(Protocol):
-    """One TrainJob API: job -> wish, plan -> operations. Pure functions of their arguments."""
+    """One TrainJob API: job -> wish, plan -> operations. Pure functions of their arguments.
 
+    `judges_updates` is whether the layout of a job that exists may still be refused.
+    """
+
+    judges_updates: bool
     group: str
     version: str
     kind: str
