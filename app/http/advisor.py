@@ -1,0 +1,50 @@
+"""`/v1`: the planner for people. Routes parse, call and render."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from app.advisor.advise import EstimateAnswer, PlanAnswer, answer_estimate, answer_plan
+from app.advisor.errors import Refusal, refusal_body
+from app.http.bodies import parse_json, read_json_bytes
+from app.http.deps import Deps
+from app.http.documents import (
+    ESTIMATE_OPERATION,
+    PLAN_OPERATION,
+)
+from app.http.errors import JsonResponse
+from app.observability.plans import record_plan
+
+STATUS = {"invalid_json": 400, "invalid_request": 422, "unresolved": 422, "not_found": 404}
+
+
+def advisor_router(deps: Deps) -> APIRouter:
+    """The routes of the advisor."""
+    router = APIRouter(prefix="/v1", tags=["advisor"])
+
+    @router.post("/plan", openapi_extra=PLAN_OPERATION)
+    async def plan(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        return answered("plan", deps, lambda: answer_plan(body, deps.desk))
+
+    @router.post("/estimate", openapi_extra=ESTIMATE_OPERATION)
+    async def estimate(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        return answered("estimate", deps, lambda: answer_estimate(body, deps.desk))
+
+    return router
+
+
+def answered(
+    door: str, deps: Deps, ask: Callable[[], PlanAnswer | EstimateAnswer | Refusal]
+) -> Response:
+    """What `ask` answers as a response, with its line in the log."""
+    started = deps.clock()
+    answer = ask()
+    record_plan(door, answer, deps.clock() - started, catalog_version=deps.desk.catalog.version)
+    if isinstance(answer, Refusal):
+        return JsonResponse(refusal_body(answer), status_code=STATUS[answer.code])
+    return JsonResponse(answer.body)

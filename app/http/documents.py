@@ -1,0 +1,304 @@
+"""The OpenAPI description of bodies that other rooms read: JSON Schema, nothing executed.
+
+Bounds and field names come from the tables that do the checking, so the two cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.admission.review import API_VERSION, KIND, OPERATIONS
+from app.advisor import requests as asked
+from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
+from app.planner.hardware import PRECISIONS
+from app.planner.layout import RECOMPUTES, SHARDINGS
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string", "minLength": 1}
+TRUTH: Schema = {"type": "boolean"}
+
+
+def whole(low: int, high: int, description: str = "") -> Schema:
+    """An integer from `low` to `high`."""
+    described = {"description": description} if description else {}
+    return {"type": "integer", "minimum": low, "maximum": high} | described
+
+
+def one_of(values: tuple[str, ...]) -> Schema:
+    """One of a closed set of words."""
+    return {"type": "string", "enum": list(values)}
+
+
+def closed(properties: Schema, *required: str) -> Schema:
+    """An object with these keys and no others."""
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | ({"required": list(required)} if required else {})
+
+
+def opened(properties: Schema, *required: str, description: str = "") -> Schema:
+    """An object with at least these keys."""
+    schema: Schema = {"type": "object", "properties": properties, "required": list(required)}
+    return schema | ({"description": description} if description else {})
+
+
+DEGREE = whole(1, asked.MAX_DEGREE)
+BYTES = {"type": ["number", "null"], "description": "bytes; null when it cannot be said"}
+LAYOUT_KEYS: Schema = {
+    **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "dp", "dp_shard"), DEGREE),
+    "sharding": one_of(SHARDINGS),
+    "sequence_parallel": TRUTH,
+    "microbatch_size": whole(1, asked.MAX_SEQUENCES),
+    "recompute": one_of(RECOMPUTES),
+    "precision": one_of(PRECISIONS),
+}
+STAGE_LAYERS: Schema = {"type": "array", "items": whole(0, asked.MAX_DEGREE)}
+WORKLOAD_KEYS: Schema = {
+    "sequence_length": whole(1, asked.MAX_TOKENS, "tokens of one sequence"),
+    "global_batch_size": whole(1, asked.MAX_SEQUENCES, "sequences of one optimizer step"),
+    "task": one_of(TASKS),
+    "lora_rank": whole(1, 65536),
+    "optimizer": one_of(OPTIMIZERS),
+    "offload": one_of(OFFLOADS),
+}
+PLAN_KEYS: Schema = {
+    "model": {
+        "description": "a catalog name, an architecture, or a Hugging Face config.json",
+        "anyOf": [
+            TEXT,
+            closed(
+                {
+                    "name": TEXT,
+                    "architecture": {"type": "object"},
+                    "hf_config": {"type": "object"},
+                }
+            ),
+        ],
+    },
+    "gpu": TEXT | {"description": "a catalog name or the value of a node label"},
+    "nodes": whole(1, asked.MAX_NODES),
+    "gpus_per_node": whole(1, asked.MAX_GPUS_PER_NODE),
+    "fabric": {
+        "description": "a catalog name, or one-way bytes per second for each GPU",
+        "anyOf": [
+            TEXT,
+            closed(
+                {"bytes_per_second_per_gpu": {"type": "number", "exclusiveMinimum": 0}},
+                "bytes_per_second_per_gpu",
+            ),
+        ],
+    },
+    "instance_type": TEXT,
+    "framework": TEXT,
+    "workload": closed(WORKLOAD_KEYS),
+    "pins": closed(LAYOUT_KEYS) | {"description": "layout fields the search must keep"},
+}
+PLAN_EXAMPLE: Schema = {
+    "model": "llama-3-70b",
+    "gpu": "NVIDIA-H100-80GB-HBM3",
+    "nodes": 8,
+    "gpus_per_node": 8,
+    "fabric": "infiniband-400",
+}
+ESTIMATE_EXAMPLE: Schema = PLAN_EXAMPLE | {"layout": {"tp": 8, "pp": 1, "microbatch_size": 1}}
+PLAN_REQUEST = closed(PLAN_KEYS, "model")
+ESTIMATE_REQUEST = closed(
+    PLAN_KEYS | {"layout": closed(LAYOUT_KEYS | {"stage_layers": STAGE_LAYERS})}, "model"
+)
+
+LAYOUT = opened(LAYOUT_KEYS | {"stage_layers": STAGE_LAYERS}, "tp", "pp", "cp", "ep", "dp")
+ESTIMATE_KEYS: Schema = {
+    "legal": TRUTH,
+    "violations": {
+        "type": "array",
+        "items": opened({"rule": TEXT, "field": {"type": "string"}, "message": TEXT}, "message"),
+    },
+    "fits": TRUTH,
+    "gpu_memory_bytes": {"type": "integer"},
+    "memory_bytes": {"type": "object", "additionalProperties": BYTES},
+    "step_time_seconds": {"type": ["number", "null"]},
+    "time_seconds": {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
+    "tokens_per_second_per_gpu": {"type": ["number", "null"]},
+    "model_flop_per_second_per_gpu": {"type": ["number", "null"]},
+    "mfu": {"type": ["number", "null"], "description": "share of the 16-bit peak, 0 to 1"},
+    "num_microbatches": {"type": "integer"},
+    "global_batch_size": {"type": "integer"},
+    "assumptions": {"type": "array", "items": {"type": "string"}},
+}
+ESTIMATE = opened(ESTIMATE_KEYS, "legal", "violations", "fits", "memory_bytes", "time_seconds")
+PLAN = opened(
+    {
+        "layout": LAYOUT,
+        "estimate": ESTIMATE,
+        "alternatives": {"type": "array", "items": {"type": "object"}},
+        "search": {"type": "object"},
+        "explanation": {"type": "string"},
+        "infeasible": opened(
+            {
+                "reasons": {"type": "array", "items": {"type": "string"}},
+                "nearest": {"type": ["object", "null"]},
+            },
+            "reasons",
+            description="there instead of `layout` when nothing legal fits",
+        ),
+        "catalog_version": {"type": "string"},
+    },
+    "search",
+    "catalog_version",
+)
+ERROR = opened(
+    {
+        "error": opened(
+            {
+                "code": TEXT,
+                "message": TEXT,
+                "path": {"type": "string", "description": "the field at fault, if one is"},
+                "details": {
+                    "type": "array",
+                    "items": opened({"path": {"type": "string"}, "message": TEXT}, "message"),
+                },
+            },
+            "code",
+            "message",
+            "path",
+        )
+    },
+    "error",
+)
+GROUP_VERSION: Schema = {"group": {"type": "string"}, "version": TEXT}
+REVIEW_REQUEST = opened(
+    {
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": KIND},
+        "request": opened(
+            {
+                "uid": TEXT,
+                "kind": opened(GROUP_VERSION | {"kind": TEXT}, "version", "kind"),
+                "resource": opened(GROUP_VERSION | {"resource": TEXT}, "version", "resource"),
+                "operation": one_of(OPERATIONS),
+                "object": {"type": ["object", "null"]},
+                "oldObject": {"type": ["object", "null"]},
+                "dryRun": TRUTH,
+            },
+            "uid",
+            "kind",
+            "resource",
+            "operation",
+        ),
+    },
+    "apiVersion",
+    "kind",
+    "request",
+)
+REVIEW_RESPONSE = opened(
+    {
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": KIND},
+        "response": opened(
+            {
+                "uid": TEXT,
+                "allowed": TRUTH,
+                "patchType": {"const": "JSONPatch"},
+                "patch": {"type": "string", "description": "RFC 6902 operations in base64"},
+                "status": {"type": "object"},
+                "warnings": {"type": "array", "items": {"type": "string"}},
+            },
+            "uid",
+            "allowed",
+        ),
+    },
+    "apiVersion",
+    "kind",
+    "response",
+)
+COMPONENTS: Schema = {
+    "PlanRequest": PLAN_REQUEST,
+    "EstimateRequest": ESTIMATE_REQUEST,
+    "Plan": PLAN,
+    "Estimate": ESTIMATE,
+    "Error": ERROR,
+    "AdmissionReviewRequest": REVIEW_REQUEST,
+    "AdmissionReviewResponse": REVIEW_RESPONSE,
+}
+ERRORS_OF_BODIES = ("400", "408", "413", "415", "422", "500", "503")
+
+
+def reference(name: str) -> Schema:
+    """A pointer to one of `COMPONENTS`."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def json_content(schema: Schema, example: Schema | None = None) -> Schema:
+    """A JSON body of this shape."""
+    return {"application/json": {"schema": schema} | ({"example": example} if example else {})}
+
+
+def errors(*statuses: str) -> Schema:
+    """Refusals with these statuses."""
+    answer = {"description": "why there is no answer", "content": json_content(reference("Error"))}
+    return dict.fromkeys(statuses, answer)
+
+
+def operation(
+    summary: str,
+    *,
+    answer: Schema,
+    request: Schema | None = None,
+    example: Schema | None = None,
+    failures: tuple[str, ...] = ("500",),
+) -> Schema:
+    """One operation as OpenAPI says it."""
+    described: Schema = {
+        "summary": summary,
+        "responses": {
+            "200": {"description": "the answer", "content": json_content(answer)},
+            **errors(*failures),
+        },
+    }
+    if request is not None:
+        described["requestBody"] = {"required": True, "content": json_content(request, example)}
+    return described
+
+
+TIMEOUT: Schema = {
+    "name": "timeout",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "how long the caller waits, as the API server sends it: `10s`",
+}
+REVIEW_OPERATION: dict[str, Schema] = {
+    name: operation(
+        summary,
+        request=reference("AdmissionReviewRequest"),
+        answer=reference("AdmissionReviewResponse"),
+        failures=(*ERRORS_OF_BODIES, "504"),
+    )
+    | {"parameters": [TIMEOUT]}
+    for name, summary in {
+        "mutate": "Defaults, plan and environment of a TrainJob, as a patch.",
+        "validate": "Whether a TrainJob may be stored; every reason if it may not.",
+    }.items()
+}
+PLAN_OPERATION = operation(
+    "The fastest layout that fits, and why.",
+    request=reference("PlanRequest"),
+    answer=reference("Plan"),
+    example=PLAN_EXAMPLE,
+    failures=ERRORS_OF_BODIES,
+)
+ESTIMATE_OPERATION = operation(
+    "What one layout would need and do.",
+    request=reference("EstimateRequest"),
+    answer=reference("Estimate"),
+    example=ESTIMATE_EXAMPLE,
+    failures=ERRORS_OF_BODIES,
+)
+MODELS_OPERATION = operation("The models of the catalog.", answer={"type": "object"})
+GPUS_OPERATION = operation("The GPU types of the catalog.", answer={"type": "object"})
+HEALTH_OPERATION = operation(
+    "Whether this process works.", answer={"type": "object"}, failures=("503",)
+)
+READY_OPERATION = operation(
+    "Whether this process takes requests.", answer={"type": "object"}, failures=("503",)
+)

@@ -1,0 +1,78 @@
+"""HTTP/1.1 as uvicorn speaks it, with a limit on how long headers may take and our error shape."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.http.errors import error_body
+
+
+def protocol_with(header_seconds: float) -> type[asyncio.Protocol]:
+    """The protocol class for a server whose clients have so long for their headers."""
+
+    class Protocol(PatientProtocol):
+        header_limit_seconds: ClassVar[float] = header_seconds
+
+    return Protocol
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """Waits for a first request as long as for a next one, and for headers `header_limit_seconds`.
+
+    Without this a client that opens connections and says nothing keeps them for ever.
+    """
+
+    header_limit_seconds: ClassVar[float] = 10.0
+    _header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as upstream
+        """Start waiting for the first request."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._stop_header_timer()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request is here: its headers must follow."""
+        super().on_message_begin()
+        self._stop_header_timer()
+        self._header_timer = self.loop.call_later(self.header_limit_seconds, self._give_up)
+
+    def on_headers_complete(self) -> None:
+        """The headers are here."""
+        self._stop_header_timer()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP."""
+        self._stop_header_timer()
+        self._refuse(b"400 Bad Request", error_body("invalid_http", msg))
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            message = f"the headers must arrive within {self.header_limit_seconds:g} seconds"
+            self._refuse(b"408 Request Timeout", error_body("request_timeout", message))
+
+    def _refuse(self, status: bytes, body: dict[str, Any]) -> None:
+        content = orjson.dumps(body)
+        head = (
+            b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n" % (status, len(content))
+        )
+        self.transport.write(head + content)
+        self.transport.close()
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None

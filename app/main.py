@@ -1,0 +1,170 @@
+"""The composition root: settings -> catalog -> planner -> doors. All state of a process is here."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from time import perf_counter
+from typing import Any
+
+import uvloop
+from pydantic import ValidationError
+
+from app.admission.decide import Deps as AdmissionDeps
+from app.admission.decide import dispatch_table
+from app.advisor.advise import Desk, answer_plan
+from app.catalog.loader import Catalog, load_catalog
+from app.http.app import create_app, create_probe_app
+from app.http.bodies import BodyLimits
+from app.http.certificates import PairFiles
+from app.http.deps import Deps
+from app.http.settings import Settings
+from app.http.state import Health
+from app.http.supervisor import Supervisor
+from app.http.tls import LiveCertificate
+from app.http.worker import Apps, Sockets, Worker, bind
+from app.observability.logs import configure_logging, logger
+from app.observability.metrics import Metrics
+from app.observability.planning import CachedPlanner
+from app.planner import form
+from app.planner.search import plan
+from app.trainjobs.collectives import Rules
+from app.trainjobs.kubeflow import KubeflowAdapter
+from app.trainjobs.vsr import VsrAdapter
+
+BAD_SETTINGS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One worker's objects."""
+
+    deps: Deps
+    certificate: LiveCertificate
+
+
+def serve(overrides: Mapping[str, Any] | None = None) -> None:
+    """Serve until SIGTERM, then exit; `overrides` win over the environment."""
+    try:
+        settings = Settings(**(overrides or {}))
+    except ValidationError as problem:
+        sys.stderr.write(f"{setting_errors(problem)}\n")
+        sys.exit(BAD_SETTINGS)
+    configure_logging(level=settings.log_level, form=settings.log_format)
+    sys.exit(run(settings, load_catalog(settings.catalog_dir)))
+
+
+def setting_errors(problem: ValidationError) -> str:
+    """Every wrong setting, a line each, under the name its author wrote."""
+    lines = (
+        f"TRAINJOB_ADVISOR_{'_'.join(str(part) for part in error['loc']).upper()}: {error['msg']}"
+        for error in problem.errors()
+    )
+    return "\n".join(lines)
+
+
+def run(settings: Settings, catalog: Catalog) -> int:
+    """Bind the ports and run the workers; the exit code."""
+    https = bind(settings.host, settings.port)
+    sockets = [
+        Sockets(https=https, probes=bind(settings.host, health_port(settings, worker)))
+        for worker in range(settings.workers)
+    ]
+    logger().info(
+        "starting",
+        port=sockets[0].ports[0],
+        health_ports=[each.ports[1] for each in sockets],
+        workers=settings.workers,
+        version=version("trainjob-advisor"),
+        catalog_version=catalog.version,
+    )
+
+    def work(index: int) -> None:
+        uvloop.run(serve_worker(settings, catalog, sockets[index], worker=index))
+
+    if settings.workers > 1:
+        return Supervisor(settings.workers, work).serve()
+    work(0)
+    return 0
+
+
+def health_port(settings: Settings, worker: int) -> int:
+    """The plain port of one worker; each has its own, so that no scrape mixes two processes."""
+    return settings.health_port + worker if settings.health_port else 0
+
+
+async def serve_worker(
+    settings: Settings, catalog: Catalog, sockets: Sockets, *, worker: int
+) -> None:
+    """One worker process, from its first object to its last request."""
+    service = compose(settings, catalog, worker=worker)
+    apps = Apps(https=create_app(service.deps), probes=create_probe_app(service.deps))
+    serving = Worker(settings, apps, service.deps.health, service.certificate)
+    warming = asyncio.get_running_loop().call_soon(warm_up, service.deps)
+    await serving.serve(sockets)
+    warming.cancel()
+
+
+def compose(settings: Settings, catalog: Catalog, *, worker: int = 0) -> Service:
+    """Everything one worker needs, joined."""
+    metrics = Metrics(
+        version=version("trainjob-advisor"),
+        planner=form(),
+        catalog_version=catalog.version,
+        worker=worker,
+    )
+    planner = CachedPlanner(plan, metrics, size=settings.plan_cache_size)
+    certificate = LiveCertificate(pair_files(settings), metrics)
+    deps = Deps(
+        admission=admission_deps(settings, catalog, planner),
+        desk=Desk(
+            catalog=catalog,
+            planner=planner,
+            clock=perf_counter,
+            allowed_precisions=settings.allowed_precisions,
+        ),
+        metrics=metrics,
+        health=Health(served=lambda: certificate.served),
+        limits=BodyLimits(body_bytes=settings.body_limit_bytes, seconds=settings.body_seconds),
+        clock=perf_counter,
+        version=version("trainjob-advisor"),
+    )
+    return Service(deps=deps, certificate=certificate)
+
+
+def admission_deps(settings: Settings, catalog: Catalog, planner: CachedPlanner) -> AdmissionDeps:
+    """What admission decides with."""
+    rules = Rules.from_rows(catalog.collective_rules)
+    return AdmissionDeps(
+        adapters=dispatch_table(VsrAdapter(), KubeflowAdapter()),
+        resolve=lambda intent: catalog.resolve(
+            intent, allowed_precisions=settings.allowed_precisions
+        ),
+        plan=planner,
+        environment=rules.environment,
+        gpu=catalog.gpu_of_labels,
+        excluded_namespaces=frozenset(settings.excluded_namespaces),
+        default_profile=settings.collective_profile,
+        operator_values=settings.collective_values,
+    )
+
+
+def pair_files(settings: Settings) -> PairFiles:
+    """Where the certificate lies."""
+    return PairFiles(
+        certificate=settings.certificate_dir / settings.certificate_file,
+        key=settings.certificate_dir / settings.key_file,
+        client_authorities=settings.client_ca_file,
+        server_name=settings.server_name,
+    )
+
+
+def warm_up(deps: Deps) -> None:
+    """Plan once, so that the first review pays for nothing lazy; then the process may be ready."""
+    catalog = deps.desk.catalog
+    question = {"model": next(iter(catalog.models)), "gpu": next(iter(catalog.gpus)), "nodes": 8}
+    answer_plan(question, deps.desk)
+    deps.health.warm = True

@@ -1,0 +1,68 @@
+"""One line per review or plan, as JSON on standard output (readable text on a terminal)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Literal, TextIO
+
+import structlog
+
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+# Shared by our own lines and those of the libraries.
+_SHARED: tuple[Any, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+
+
+def configure_logging(*, level: LogLevel, form: LogFormat, stream: TextIO | None = None) -> None:
+    """Send our lines and the libraries' to `stream` (standard output) in one form."""
+    out = stream or sys.stdout
+    as_text = form == "text" or (form == "auto" and out.isatty())
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *(_text() if as_text else _json()),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(number)
+    # Whoever speaks about one request is louder than useful; ours is the line per request.
+    for name in ("uvicorn", "uvicorn.access", "httpx", "httpcore", "asyncio"):
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def _json() -> tuple[Any, ...]:
+    return (
+        structlog.processors.dict_tracebacks,
+        structlog.processors.JSONRenderer(sort_keys=False),
+    )
+
+
+def _text() -> tuple[Any, ...]:
+    return (structlog.dev.ConsoleRenderer(colors=False),)
+
+
+def logger() -> Any:
+    """The service's logger. Lines are data: an event name and fields, no prose."""
+    return structlog.stdlib.get_logger("trainjob_advisor")
