@@ -82,7 +82,8 @@ def read_question(job: Job, runtime: RuntimeFacts | None) -> Question:
     trainer = trainer_of(job)
     recorded = recorded_variables(annotations)
     listed = variables(job)
-    ours = {each.name: each for each in listed if recorded.get(each.name) == each.value}
+    valued = (each for each in listed if each.value)
+    ours = {each.name: each for each in valued if recorded.get(each.name) == each.value}
     theirs = tuple(each for each in listed if ours.get(each.name) is not each)
     stated = stated_by(theirs, inputs.launcher)
     job_gpus = gpu_count(mapping_at(trainer, "resourcesPerNode"), RESOURCES_PATH)
