@@ -1,6 +1,6 @@
 """Kubeflow's TrainJob: `trainer.kubeflow.org/v1alpha1`, Trainer 2.0 to 2.4, in one adapter."""
 
-from app.trainjobs.kubeflow.adapter import KubeflowAdapter
+from app.trainjobs.kubeflow.adapter import KubeflowAdapter, wanted_runtime
 from app.trainjobs.kubeflow.runtimes import (
     KnownRuntimes,
     NoRuntimes,
@@ -18,4 +18,5 @@ __all__ = [
     "RuntimeReference",
     "runtime_facts",
     "runtime_reference",
+    "wanted_runtime",
 ]

@@ -40,6 +40,7 @@ from app.trainjobs.kubeflow.runtimes import (
     KnownRuntimes,
     NoRuntimes,
     RuntimeFacts,
+    RuntimeReference,
     runtime_reference,
 )
 from app.trainjobs.kubeflow.shown import variables
@@ -162,8 +163,7 @@ class KubeflowAdapter:
         return read_question(job, self._runtime(job))
 
     def _runtime(self, job: Job) -> RuntimeFacts | None:
-        namespace = value_at(job, "metadata", "namespace")
-        reference = runtime_reference(job, namespace if isinstance(namespace, str) else "")
+        reference = runtime_reference(job)
         return self.runtimes.known(reference) if reference is not None else None
 
 
@@ -182,6 +182,11 @@ def skip_reason(review: JobReview) -> str:
     if not is_opted_in(review.job):
         return "not-opted-in"
     return "" if review.operation == "CREATE" else "not-a-creation"
+
+
+def wanted_runtime(review: JobReview) -> RuntimeReference | None:
+    """The runtime worth reading before `review` is decided, `None` if there is none."""
+    return None if skip_reason(review) else runtime_reference(review.job)
 
 
 def _near_miss(job: Job) -> tuple[str, ...]:

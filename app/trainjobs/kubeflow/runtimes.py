@@ -6,6 +6,7 @@ does not carry. Reading it is I/O and happens above this room; adapters ask a `K
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ from app.trainjobs.kubeflow.reading import mappings, text
 TRAINER_STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 DEFAULT_TARGET = "node"
 """The replicated job and the container that train, in every runtime Trainer ships."""
+
+DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 RUNTIME_PLURALS: Mapping[str, str] = {
     "ClusterTrainingRuntime": "clustertrainingruntimes",
@@ -72,16 +75,22 @@ class NoRuntimes:
         return None
 
 
-def runtime_reference(job: Mapping[str, Any], namespace: str) -> RuntimeReference | None:
-    """The runtime `job` refers to, `None` if it names none we could read."""
+def runtime_reference(job: Mapping[str, Any]) -> RuntimeReference | None:
+    """The runtime `job` refers to, `None` if it names none we could read.
+
+    Names are checked, since they become a path: nothing but DNS names is ever asked for.
+    """
     ref = mapping_at(job, "spec", "runtimeRef")
     kind = text(ref.get("kind")) or "ClusterTrainingRuntime"
     name = text(ref.get("name"))
-    if kind not in RUNTIME_PLURALS or not name or "/" in name:
+    namespace = text(mapping_at(job, "metadata").get("namespace"))
+    if kind == "ClusterTrainingRuntime":
+        namespace = ""
+    if kind not in RUNTIME_PLURALS or not DNS_NAME.fullmatch(name):
         return None
-    return RuntimeReference(
-        kind=kind, namespace=namespace if kind == "TrainingRuntime" else "", name=name
-    )
+    if kind == "TrainingRuntime" and not DNS_NAME.fullmatch(namespace):
+        return None
+    return RuntimeReference(kind=kind, namespace=namespace, name=name)
 
 
 def runtime_facts(document: Mapping[str, Any]) -> RuntimeFacts:
