@@ -42,7 +42,7 @@ class BodyLimits:
 
     body_bytes: int
     seconds: float
-    budget: Budget = field(default_factory=lambda: Budget(limit_bytes=256 * 1024 * 1024))
+    budget: Budget = field(default_factory=lambda: Budget(limit_bytes=64 * 1024 * 1024))
 
 
 async def read_json_bytes(request: Request, limits: BodyLimits) -> bytes:

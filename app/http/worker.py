@@ -152,7 +152,7 @@ class Worker:
 
 
 async def _until(true: Callable[[], bool], *, every_seconds: float = TICK_SECONDS) -> None:
-    while not true():
+    while not true():  # noqa: ASYNC110 - conditions of other objects, which tell nobody
         await asyncio.sleep(every_seconds)
 
 
