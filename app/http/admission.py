@@ -1,4 +1,7 @@
-"""`/mutate` and `/validate`: bytes in, an AdmissionReview out, nothing in between waits."""
+"""`/mutate` and `/validate`: bytes in, an AdmissionReview out.
+
+Nothing in between waits, except for a training runtime where an operator has that turned on.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +75,8 @@ async def answer_review(request: Request, deps: Deps, door: DoorName) -> Respons
     deadline = Deadline(at=deps.clock() + budget_seconds)
     limits = replace(deps.limits, seconds=min(deps.limits.seconds, budget_seconds))
     body = await read_json_bytes(request, limits)
+    if deps.prepare is not None:
+        await deps.prepare(body, deadline.at - deps.clock())
     deadline.check(deps.clock())
     return Response(decide_bytes(body, deps, door), media_type="application/json")
 

@@ -182,3 +182,15 @@ def _review(body: bytes) -> Review | None:
         return parse_review(body)
     except MalformedReview:
         return None
+
+
+def open_reader(
+    environment: Mapping[str, str],
+    *,
+    clock: Callable[[], float],
+    limits: ReaderLimits = DEFAULT_LIMITS,
+    directory: Path = SERVICE_ACCOUNT,
+) -> RuntimeReader:
+    """A reader of the API server of the pod we run in. Raises `NotInCluster`."""
+    access = cluster_access(environment, directory)
+    return RuntimeReader(api_client(access, limits), access.token_file, clock=clock, limits=limits)

@@ -67,6 +67,17 @@ class Settings(BaseSettings):
     excluded_namespaces: Names = Field(
         ("kube-system",), description="Namespaces whose jobs are never touched."
     )
+    read_runtimes: bool = Field(
+        False,  # noqa: FBT003 - pydantic takes the default first
+        description="Read the training runtimes Kubeflow jobs refer to; needs"
+        " `k8s/components/runtime-reader`.",
+    )
+    runtime_budget_seconds: float = Field(
+        0.3, gt=0, le=5, description="Seconds one review waits for a runtime before doing without."
+    )
+    runtime_fresh_seconds: float = Field(
+        30, gt=0, le=3600, description="Seconds a runtime that was read is believed."
+    )
     plan_cache_size: int = Field(4096, ge=1, description="Plans kept by each worker.")
 
     keep_alive_seconds: int = Field(

@@ -136,8 +136,11 @@ class KubeflowAdapter:
         return () if skip_reason(review) else _all_errors(self._question(review.job))
 
     def warnings(self, review: JobReview) -> tuple[str, ...]:
-        """Advice about a job being created."""
-        if skip_reason(review):
+        """Advice about a job being created, and about where an update places one."""
+        skipped = skip_reason(review)
+        if skipped == "not-a-creation":
+            return placement_warnings(review, self.gpu_name)
+        if skipped:
             return ()
         return tuple(advice(review.job, self._question(review.job), self.gpu_name))
 

@@ -6,8 +6,13 @@ import asyncio
 import json
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from app.http.runtimes import (
     ClusterAccess,
@@ -16,6 +21,7 @@ from app.http.runtimes import (
     RuntimeReader,
     api_client,
     cluster_access,
+    open_reader,
     prepare_with,
 )
 from app.trainjobs.kubeflow import KubeflowAdapter, RuntimeReference
@@ -281,3 +287,35 @@ def test_a_pod_finds_its_api_server(tmp_path, host, url):
 def test_outside_a_cluster_it_says_so(tmp_path):
     with pytest.raises(NotInCluster, match="KUBERNETES_SERVICE_HOST"):
         cluster_access({}, tmp_path)
+
+
+def test_a_reader_opens_with_the_pods_own_authority(tmp_path):
+    (tmp_path / "token").write_text("x")
+    (tmp_path / "ca.crt").write_text(authority_pem())
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+
+    async def scene():
+        reader = open_reader(environment, clock=Clock(), limits=LIMITS, directory=tmp_path)
+        await reader.prefetch(reference(), 1.0)
+        assert reader.known(reference()) is None
+        await reader.aclose()
+
+    asyncio.run(scene())
+
+
+def authority_pem() -> str:
+    """A certificate authority nobody uses."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

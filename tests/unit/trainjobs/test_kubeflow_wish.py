@@ -487,4 +487,5 @@ def test_a_placement_on_another_gpu_is_told(before, after, stated, words):
     wish = adapter.wish(update(new, old))
     assert isinstance(wish, Skip)
     assert len(wish.warnings) == (words is not None)
+    assert adapter.warnings(update(new, old)) == wish.warnings
     assert all(words in each and len(each) <= 120 for each in wish.warnings)
