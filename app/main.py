@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from app.http.app import create_app, create_probe_app
 from app.http.bodies import BodyLimits
 from app.http.certificates import PairFiles
 from app.http.deps import Deps
+from app.http.runtimes import ReaderLimits, RuntimeReader, open_reader, prepare_with
 from app.http.settings import Settings
 from app.http.state import Health
 from app.http.supervisor import Supervisor
@@ -30,9 +32,10 @@ from app.observability.logs import configure_logging, logger
 from app.observability.metrics import Metrics
 from app.observability.planning import CachedPlanner
 from app.planner import form
+from app.planner.request import Planner
 from app.planner.search import plan
 from app.trainjobs.collectives import Rules
-from app.trainjobs.kubeflow import KubeflowAdapter
+from app.trainjobs.kubeflow import KnownRuntimes, KubeflowAdapter, NoRuntimes
 from app.trainjobs.vsr import VsrAdapter
 
 BAD_SETTINGS = 2
@@ -117,9 +120,10 @@ def compose(settings: Settings, catalog: Catalog, *, worker: int = 0) -> Service
         worker=worker,
     )
     planner = CachedPlanner(plan, metrics, size=settings.plan_cache_size)
+    reader = runtime_reader(settings)
     certificate = LiveCertificate(pair_files(settings), metrics)
     deps = Deps(
-        admission=admission_deps(settings, catalog, planner),
+        admission=admission_deps(settings, catalog, planner, reader or NoRuntimes()),
         desk=Desk(
             catalog=catalog,
             planner=planner,
@@ -131,15 +135,18 @@ def compose(settings: Settings, catalog: Catalog, *, worker: int = 0) -> Service
         limits=BodyLimits(body_bytes=settings.body_limit_bytes, seconds=settings.body_seconds),
         clock=perf_counter,
         version=version("trainjob-advisor"),
+        prepare=prepare_with(reader) if reader else None,
     )
     return Service(deps=deps, certificate=certificate)
 
 
-def admission_deps(settings: Settings, catalog: Catalog, planner: CachedPlanner) -> AdmissionDeps:
+def admission_deps(
+    settings: Settings, catalog: Catalog, planner: Planner, runtimes: KnownRuntimes
+) -> AdmissionDeps:
     """What admission decides with."""
     rules = Rules.from_rows(catalog.collective_rules)
     return AdmissionDeps(
-        adapters=dispatch_table(VsrAdapter(), KubeflowAdapter()),
+        adapters=dispatch_table(VsrAdapter(), KubeflowAdapter(runtimes=runtimes)),
         resolve=lambda intent: catalog.resolve(
             intent, allowed_precisions=settings.allowed_precisions
         ),
@@ -150,6 +157,16 @@ def admission_deps(settings: Settings, catalog: Catalog, planner: CachedPlanner)
         default_profile=settings.collective_profile,
         operator_values=settings.collective_values,
     )
+
+
+def runtime_reader(settings: Settings) -> RuntimeReader | None:
+    """What reads runtimes, if the operator wants it. Raises `NotInCluster`."""
+    if not settings.read_runtimes:
+        return None
+    limits = ReaderLimits(
+        budget=settings.runtime_budget_seconds, fresh=settings.runtime_fresh_seconds
+    )
+    return open_reader(os.environ, clock=perf_counter, limits=limits)
 
 
 def pair_files(settings: Settings) -> PairFiles:

@@ -24,7 +24,6 @@ CRDS = ("training.vsr.dev/v1alpha1", "trainer.kubeflow.org/v1alpha1", "other", "
 """API of the reviewed object: `other` is one we do not serve, `none` a body that names none."""
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "none")
 OUTCOMES = ("patched", "unchanged", "skipped", "denied", "malformed", "failed")
-DOORS = ("mutate", "validate")
 RELOADS = ("loaded", "rejected")
 
 # Around the latency budget, and no further than the longest webhook timeout.
@@ -46,14 +45,14 @@ class Metrics:
         self.reviews = Counter(
             "admission_reviews",
             "Admission reviews answered, by API, operation and outcome.",
-            ("door", "crd", "operation", "outcome"),
+            ("crd", "operation", "outcome"),
             namespace=NAMESPACE,
             registry=self.registry,
         )
         self.review_duration = Histogram(
             "admission_review_duration_seconds",
             "Seconds from the last byte of a review to its answer.",
-            ("door", "crd"),
+            ("crd",),
             namespace=NAMESPACE,
             buckets=REVIEW_SECONDS,
             registry=self.registry,
@@ -139,11 +138,10 @@ class Metrics:
             self.cache_lookups.labels(result)
         for result in RELOADS:
             self.certificate_reloads.labels(result)
-        for door in DOORS:
-            for crd in CRDS[:2]:
-                for operation in OPERATIONS[:2]:
-                    for outcome in OUTCOMES:
-                        self.reviews.labels(door, crd, operation, outcome)
+        for crd in CRDS[:2]:
+            for operation in OPERATIONS[:2]:
+                for outcome in OUTCOMES:
+                    self.reviews.labels(crd, operation, outcome)
 
     def exposition(self) -> bytes:
         """All of it in the Prometheus text format."""

@@ -30,8 +30,8 @@ class ReviewRecord:
 def record_review(record: ReviewRecord, metrics: Metrics, *, catalog_version: str) -> None:
     """Count the review and write its line: no name in a label, no value of the job in the log."""
     crd, operation = crd_label(record.review), operation_label(record.review)
-    metrics.reviews.labels(record.door, crd, operation, record.outcome).inc()
-    metrics.review_duration.labels(record.door, crd).observe(record.duration_seconds)
+    metrics.reviews.labels(crd, operation, record.outcome).inc()
+    metrics.review_duration.labels(crd).observe(record.duration_seconds)
     fields: dict[str, object] = {"door": record.door}
     if record.review is not None:
         fields |= _review_fields(record.review)
