@@ -134,16 +134,27 @@ class DeclaredLayout:
 
 
 class Adapter(Protocol):
-    """One TrainJob API: job -> wish, plan -> operations. Pure functions of their arguments.
+    """One TrainJob API: job -> wish, plan -> operations. Pure functions of their arguments."""
 
-    `judges_updates` is whether the layout of a job that exists may still be refused.
-    """
+    @property
+    def judges_updates(self) -> bool:
+        """Whether the layout of a job that exists may still be refused."""
 
-    judges_updates: bool
-    group: str
-    version: str
-    kind: str
-    resource: str
+    @property
+    def group(self) -> str:
+        """API group."""
+
+    @property
+    def version(self) -> str:
+        """API version."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the objects."""
+
+    @property
+    def resource(self) -> str:
+        """Their plural name in URLs."""
 
     def wish(self, review: JobReview) -> Wish:
         """What the review asks of us."""
