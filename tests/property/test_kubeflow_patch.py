@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
 from app.trainjobs.adapter import WantsPlan
-from app.trainjobs.kubeflow import KubeflowAdapter
+from app.trainjobs.kubeflow import KubeflowAdapter, runtime_facts
 from app.trainjobs.patch import as_json
 from tests.kubeflow.jobs import (
     ENVIRONMENT,
@@ -199,3 +199,15 @@ def test_nothing_misshapen_makes_it_fail(spec, stated, runtime):
     ADAPTER.declared_layout(created)
     ADAPTER.wish(update(created, {"spec": runtime}))
     ADAPTER.operations(created, plan=plan(), environment=ENVIRONMENT, default_precision="bf16")
+
+
+@given(
+    st.dictionaries(st.sampled_from(["spec", "mlPolicy", "template"]), odd),
+    st.dictionaries(st.sampled_from(["template", "name"]), odd),
+)
+def test_a_misshapen_runtime_is_a_runtime_that_says_nothing_odd(document, replicated):
+    runtime_facts(document)
+    jobs_of = {"spec": {"template": {"spec": {"replicatedJobs": [replicated, {"name": "node"}]}}}}
+    facts = runtime_facts(jobs_of)
+    assert facts.nodes is None
+    assert "node" in facts.targets
