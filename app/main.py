@@ -39,6 +39,7 @@ from app.trainjobs.kubeflow import KnownRuntimes, KubeflowAdapter, NoRuntimes
 from app.trainjobs.vsr import VsrAdapter
 
 BAD_SETTINGS = 2
+CANNOT_LISTEN = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +72,11 @@ def setting_errors(problem: ValidationError) -> str:
 
 def run(settings: Settings, catalog: Catalog) -> int:
     """Bind the ports and run the workers; the exit code."""
-    https = bind(settings.host, settings.port)
-    sockets = [
-        Sockets(https=https, probes=bind(settings.host, health_port(settings, worker)))
-        for worker in range(settings.workers)
-    ]
+    try:
+        sockets = bound_sockets(settings)
+    except OSError as problem:
+        logger().error("cannot_listen", host=settings.host, reason=str(problem))
+        return CANNOT_LISTEN
     logger().info(
         "starting",
         port=sockets[0].ports[0],
@@ -92,6 +93,15 @@ def run(settings: Settings, catalog: Catalog) -> int:
         return Supervisor(settings.workers, work).serve()
     work(0)
     return 0
+
+
+def bound_sockets(settings: Settings) -> list[Sockets]:
+    """The sockets of each worker: one HTTPS port for all, a plain port for each."""
+    https = bind(settings.host, settings.port)
+    return [
+        Sockets(https=https, probes=bind(settings.host, health_port(settings, worker)))
+        for worker in range(settings.workers)
+    ]
 
 
 def health_port(settings: Settings, worker: int) -> int:

@@ -161,6 +161,10 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    try:
+        bound.bind((host, port))
+    except OSError as problem:
+        bound.close()
+        raise OSError(problem.errno, f"port {port}: {problem.strerror}") from problem
     bound.set_inheritable(True)
     return bound
