@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.cli.question import Question
 from app.cli.refuse import bad_input
 
 if TYPE_CHECKING:
+    from app.admission.decide import Decision, Deps
+    from app.admission.review import Review
     from app.advisor.advise import Desk
     from app.catalog.loader import Catalog
+    from app.cli.offline import Webhook
     from app.planner.hardware import Precision
+    from app.trainjobs.collectives import Rules
 
 
 def open_desk(question: Question) -> Desk:
@@ -31,8 +36,51 @@ def open_desk(question: Question) -> Desk:
 def open_catalog(overlay: Path | None) -> Catalog:
     """The built-in catalog, with the entries of a directory laid over it."""
     from app.catalog.loader import load_catalog
+    from app.catalog.tables import CatalogError
 
-    return load_catalog(overlay)
+    try:
+        return load_catalog(overlay)
+    except CatalogError as problem:
+        raise bad_input(str(problem), path="--catalog") from problem
+
+
+def open_rules(catalog: Catalog) -> Rules:
+    """The environment rules of a catalog."""
+    from app.trainjobs.collectives import Rules
+
+    return Rules.from_rows(catalog.collective_rules)
+
+
+def open_webhooks(overlay: Path | None) -> tuple[Webhook, Webhook]:
+    """`/mutate` and `/validate` as functions, with this catalog."""
+    from app.admission.decide import Deps, dispatch_table, mutate, validate
+    from app.admission.response import respond
+    from app.admission.review import MalformedReview, parse_review
+    from app.planner.search import plan
+    from app.trainjobs.kubeflow import KubeflowAdapter, NoRuntimes
+    from app.trainjobs.vsr import VsrAdapter
+
+    catalog = open_catalog(overlay)
+    allowed = precisions(None)
+    deps = Deps(
+        adapters=dispatch_table(VsrAdapter(), KubeflowAdapter(runtimes=NoRuntimes())),
+        resolve=lambda intent: catalog.resolve(intent, allowed_precisions=allowed),
+        plan=plan,
+        environment=open_rules(catalog).environment,
+        gpu=catalog.gpu_of_labels,
+    )
+
+    def through(decide: Callable[[Review, Deps], Decision]) -> Webhook:
+        def webhook(body: bytes) -> Mapping[str, Any]:
+            try:
+                review = parse_review(body)
+            except MalformedReview as problem:
+                raise bad_input(f"the AdmissionReview is malformed: {problem}") from problem
+            return respond(review, decide(review, deps))
+
+        return webhook
+
+    return through(mutate), through(validate)
 
 
 def precisions(text: str | None) -> tuple[Precision, ...]:

@@ -38,10 +38,10 @@ class Question:
         str | None,
         _option("--gpu", _CLUSTER, "A GPU of the catalog or a node label value (see `gpus`)."),
     ] = None
-    nodes: Annotated[int | None, _option("--nodes", _CLUSTER, "Nodes [1].")] = None
+    nodes: Annotated[int | None, _option("--nodes", _CLUSTER, "Nodes (1).")] = None
     gpus_per_node: Annotated[
         int | None,
-        _option("--gpus-per-node", _CLUSTER, "GPUs of each node [8, or the instance type's]."),
+        _option("--gpus-per-node", _CLUSTER, "GPUs of each node (8, or the instance type's)."),
     ] = None
     fabric: Annotated[
         str | None,
@@ -95,7 +95,7 @@ class Question:
         _option(
             "--precision",
             _SEARCH,
-            "Precisions the search may choose from, with commas [bf16,fp16].",
+            "Precisions the search may choose from, with commas (bf16,fp16).",
             envvar="TRAINJOB_ADVISOR_ALLOWED_PRECISIONS",
         ),
     ] = None
@@ -192,13 +192,18 @@ def fabric(text: str | None) -> str | Mapping[str, float] | None:
 
 def key_values(pairs: list[str] | tuple[str, ...], *, flag: str) -> dict[str, Any]:
     """`["tp=8", "sequence_parallel=true"]` as `{"tp": 8, "sequence_parallel": True}`."""
-    values: dict[str, Any] = {}
+    return {key: _value(text) for key, text in key_texts(pairs, flag=flag).items()}
+
+
+def key_texts(pairs: list[str] | tuple[str, ...], *, flag: str) -> dict[str, str]:
+    """`["NCCL_DEBUG=INFO"]` as `{"NCCL_DEBUG": "INFO"}`."""
+    texts = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise bad_input(f"`{flag}` must be KEY=VALUE, not `{pair}`", path=flag)
-        values[key.strip()] = _value(text.strip())
-    return values
+        texts[key.strip()] = text.strip()
+    return texts
 
 
 def _value(text: str) -> Any:

@@ -6,6 +6,9 @@ import importlib
 
 
 def command() -> None:
-    """Serve the webhook and the HTTP API; settings are `TRAINJOB_ADVISOR_*` variables."""
+    """Serve the webhook and the HTTP API.
+
+    Settings are `TRAINJOB_ADVISOR_*` variables.
+    """
     # By name, as one hands an application to a server: `main` composes this room, not vice versa.
     importlib.import_module("app.main").serve()

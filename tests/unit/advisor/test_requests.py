@@ -14,7 +14,7 @@ from app.advisor.requests import (
 )
 from app.planner.intent import FieldError, TrainIntent
 
-SMALL = {"model": "llama-3-8b", "gpu": "H100-SXM5-80"}
+SMALL = {"model": "llama-3-8b", "gpu": "H100-SXM5-80GB"}
 FULL = {
     "model": "llama-3-70b",
     "gpu": "NVIDIA-H100-80GB-HBM3",
@@ -60,7 +60,7 @@ def test_every_field_reaches_the_intent() -> None:
 
 def test_what_is_absent_takes_the_defaults_of_an_intent() -> None:
     assert parse_plan_body(SMALL) == TrainIntent(
-        model="llama-3-8b", gpu="H100-SXM5-80", paths=parse_plan_body(SMALL).paths
+        model="llama-3-8b", gpu="H100-SXM5-80GB", paths=parse_plan_body(SMALL).paths
     )
 
 

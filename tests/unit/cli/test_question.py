@@ -27,7 +27,7 @@ def test_what_is_not_given_is_absent() -> None:
 def test_every_flag_has_its_place_in_the_body() -> None:
     question = Question(
         model="llama-3-70b",
-        gpu="H100-SXM5-80",
+        gpu="H100-SXM5-80GB",
         nodes=8,
         gpus_per_node=4,
         fabric="infiniband-400",
@@ -42,7 +42,7 @@ def test_every_flag_has_its_place_in_the_body() -> None:
     )
     assert question.body() == {
         "model": "llama-3-70b",
-        "gpu": "H100-SXM5-80",
+        "gpu": "H100-SXM5-80GB",
         "nodes": 8,
         "gpus_per_node": 4,
         "fabric": "infiniband-400",
