@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from app.cli.refuse import BAD_INPUT, OK, CannotAnswer, bad_input
 from app.cli.screen import print_json
 
+PROGRAM = "trainjob-advisor"
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """What the parser raises for any wrong use; the class's home differs between releases of typer."""
 
@@ -64,7 +65,7 @@ def version_line() -> str:
 
     from app.planner import form
 
-    return f"trainjob-advisor {version('trainjob-advisor')} (planner: {form()})"
+    return f"{PROGRAM} {version(PROGRAM)} (planner: {form()})"
 
 
 def _show_version(wanted: bool) -> None:
@@ -110,14 +111,15 @@ def run(arguments: Sequence[str]) -> int:
     """
     as_json = "--json" in arguments or "--jsonl" in arguments
     try:
-        cli(args=list(arguments), prog_name="trainjob-advisor", standalone_mode=not as_json)
+        ended = cli(args=list(arguments), prog_name=PROGRAM, standalone_mode=not as_json)
     except SystemExit as exit_:
         return _code(exit_)
     except CannotAnswer as problem:
         return _refuse(problem, as_json=as_json)
     except UsageError as problem:
         return _refuse(bad_input(problem.format_message()), as_json=as_json)  # type: ignore[attr-defined] # every usage error has it
-    return OK
+    # Without `standalone_mode`, leaving early answers the exit code instead of raising it.
+    return ended if isinstance(ended, int) else OK
 
 
 def _code(exit_: SystemExit) -> int:
