@@ -7,6 +7,7 @@ import sys
 from typing import Any, Literal, TextIO
 
 import structlog
+import structlog.tracebacks
 
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -53,14 +54,17 @@ def configure_logging(*, level: LogLevel, form: LogFormat, stream: TextIO | None
 
 
 def _json() -> tuple[Any, ...]:
+    # Where it went wrong, without local variables: those hold jobs, and jobs hold secrets.
+    plain = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     return (
-        structlog.processors.dict_tracebacks,
+        structlog.processors.ExceptionRenderer(plain),
         structlog.processors.JSONRenderer(sort_keys=False),
     )
 
 
 def _text() -> tuple[Any, ...]:
-    return (structlog.dev.ConsoleRenderer(colors=False),)
+    plain = structlog.dev.plain_traceback
+    return (structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain),)
 
 
 def logger() -> Any:

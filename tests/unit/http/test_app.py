@@ -1,0 +1,289 @@
+"""The routes: limits, one error shape, and what is a bug's answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.advisor import requests as asked
+from app.http import documents
+from app.http.app import create_app, create_probe_app
+from app.http.bodies import Budget
+from app.http.errors import CODES, RequestError
+from app.main import Service, warm_up
+from app.planner.request import PlanRequest
+from tests.faults.service import review
+
+JSON = {"Content-Type": "application/json"}
+BODIES = ("/mutate", "/validate", "/v1/plan", "/v1/estimate")
+REVIEWS = ("/mutate", "/validate")
+QUESTION = {"model": "llama-3-8b", "gpu": "NVIDIA-H100-80GB-HBM3", "nodes": 1}
+
+every_body = pytest.mark.parametrize("path", BODIES)
+
+
+def error_of(answer: Any, status: int) -> dict[str, Any]:
+    """The error of an answer, whose shape is checked on the way."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    assert set(body) == {"error"}
+    error: dict[str, Any] = body["error"]
+    assert {"code", "message", "path"} <= set(error) <= {"code", "message", "path", "details"}
+    assert all(isinstance(error[key], str) for key in ("code", "message", "path"))
+    assert error["code"]
+    assert error["message"]
+    return error
+
+
+def test_an_unknown_route_is_not_found(http: TestClient) -> None:
+    assert error_of(http.get("/nowhere"), 404)["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", path) for path in BODIES] + [("POST", "/healthz"), ("DELETE", "/metrics")],
+)
+def test_a_wrong_method_names_the_right_one(http: TestClient, method: str, path: str) -> None:
+    answer = http.request(method, path)
+    assert error_of(answer, 405)["code"] == "method_not_allowed"
+    assert answer.headers["allow"] in answer.json()["error"]["message"]
+
+
+@every_body
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "application/jsonp"},
+        {"Content-Type": ""},
+        {**JSON, "Content-Encoding": "gzip"},
+    ],
+    ids=["text", "form", "nearly-json", "none", "compressed"],
+)
+def test_only_plain_json_is_read(http: TestClient, path: str, headers: dict[str, str]) -> None:
+    error_of(http.post(path, content=b"{}", headers=headers), 415)
+
+
+@every_body
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
+def test_a_body_over_the_limit_is_refused(http: TestClient, path: str, *, declared: bool) -> None:
+    content = b" " * (256 * 1024 + 1)
+    body: Any = content if declared else iter([content])
+    assert error_of(http.post(path, content=body, headers=JSON), 413)["code"] == "body_too_large"
+
+
+def test_a_body_of_the_limit_is_read(http: TestClient) -> None:
+    padded = review()
+    padded["request"]["object"]["metadata"]["managedFields"] = [{"manager": ""}]
+    missing = 256 * 1024 - len(json.dumps(padded))
+    padded["request"]["object"]["metadata"]["managedFields"][0]["manager"] = "m" * missing
+    content = json.dumps(padded).encode()
+    assert len(content) == 256 * 1024
+    answer = http.post("/mutate", content=content, headers=JSON)
+    assert answer.status_code == 200
+    assert answer.json()["response"]["allowed"] is True
+
+
+NOT_JSON = {
+    "empty": b"",
+    "half": b'{"a": ',
+    "not-utf8": b'{"a": "\xff\xfe"}',
+    "nan": b'{"a": NaN}',
+    "infinity": b'{"a": -Infinity}',
+    "too-large-a-number": b'{"a": 1e999}',
+    "lone-surrogate": b'{"a": "\\ud800"}',
+    "deep-lists": b"[" * 10_000 + b"]" * 10_000,
+    "deep-objects": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "deep-and-open": b"[" * 100_000,
+    "more-than-one": b"{}{}",
+    "bom": b"\xef\xbb\xbf{}",
+}
+
+
+@every_body
+@pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
+def test_what_is_not_json_is_refused(http: TestClient, path: str, content: bytes) -> None:
+    error_of(http.post(path, content=content, headers=JSON), 400)
+
+
+@pytest.mark.parametrize("path", REVIEWS)
+@pytest.mark.parametrize(
+    "content",
+    ["null", "1", '"text"', "[]", "{}", '{"kind": "AdmissionReview"}', "9" * 200],
+)
+def test_json_that_is_no_review_is_malformed(http: TestClient, path: str, content: str) -> None:
+    error = error_of(http.post(path, content=content.encode(), headers=JSON), 400)
+    assert error["code"] == "malformed_review"
+
+
+@pytest.mark.parametrize("path", ["/v1/plan", "/v1/estimate"])
+@pytest.mark.parametrize("content", ["null", "1", "[]", "{}", '{"model": 1, "gpus": 2}'])
+def test_a_wrong_question_names_its_fields(http: TestClient, path: str, content: str) -> None:
+    error_of(http.post(path, content=content.encode(), headers=JSON), 422)
+
+
+def test_unknown_names_are_answered_with_near_ones(http: TestClient) -> None:
+    error = error_of(http.post("/v1/plan", json=QUESTION | {"model": "lama-3-8b"}), 422)
+    assert error["path"] == "model"
+    assert "llama-3-8b" in error["message"]
+
+
+def test_a_review_is_answered_with_a_patch(http: TestClient) -> None:
+    answer = http.post("/mutate?timeout=10s", json=review())
+    assert answer.status_code == 200
+    response = answer.json()["response"]
+    assert response["uid"] == review()["request"]["uid"]
+    assert response["patchType"] == "JSONPatch"
+    paths = {operation["path"] for operation in json.loads(base64.b64decode(response["patch"]))}
+    assert {"/spec/tpDegree", "/spec/ppDegree"} <= paths
+
+
+@pytest.mark.parametrize("door", ["mutate", "validate"])
+def test_the_paths_of_existing_configurations_work(http: TestClient, door: str) -> None:
+    old = http.post(f"/{door}-training-vsr-dev-v1alpha1-trainjob", json=review())
+    new = http.post(f"/{door}", json=review())
+    assert old.status_code == 200
+    assert old.content == new.content
+
+
+def test_plan_and_estimate_answer(http: TestClient) -> None:
+    plan = http.post("/v1/plan", json=QUESTION).json()
+    assert plan["layout"]["tp"] >= 1
+    judged = http.post("/v1/estimate", json=QUESTION | {"layout": plan["layout"]}).json()
+    assert judged["step_time_seconds"] == plan["estimate"]["step_time_seconds"]
+
+
+def test_the_catalog_is_listed(http: TestClient) -> None:
+    assert "llama-3-8b" in http.get("/v1/models").text
+    assert "H100" in http.get("/v1/gpus").text
+
+
+class Broken:
+    """A planner with a bug."""
+
+    def __init__(self, problem: Exception) -> None:
+        self._problem = problem
+
+    def __call__(self, request: PlanRequest) -> Any:
+        """Never anything but the bug."""
+        del request
+        raise self._problem
+
+
+@pytest.fixture(params=[RuntimeError("bug"), MemoryError(), RecursionError()], ids=repr)
+def broken(service: Service, request: pytest.FixtureRequest) -> Iterator[TestClient]:
+    planner = Broken(request.param)
+    deps = replace(
+        service.deps,
+        admission=replace(service.deps.admission, plan=planner),
+        desk=replace(service.deps.desk, planner=planner),
+    )
+    with TestClient(create_app(deps), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/mutate", review()), ("/v1/plan", QUESTION)], ids=["mutate", "plan"]
+)
+def test_our_own_fault_is_a_500_and_never_a_denial(
+    broken: TestClient, path: str, body: dict[str, Any]
+) -> None:
+    """So that the failure policy decides, and nobody reads our insides."""
+    error = error_of(broken.post(path, json=body), 500)
+    assert error["code"] == "internal_error"
+    assert "bug" not in error["message"]
+    assert broken.post(path, json=body | {"model": 1}).status_code in (422, 500)
+    assert broken.get("/healthz").status_code == 200
+
+
+def test_work_whose_answer_would_be_late_is_not_begun(service: Service) -> None:
+    ticks = iter([0.0, 3.0])
+    deps = replace(service.deps, clock=lambda: next(ticks))
+    with TestClient(create_app(deps)) as http:
+        answer = http.post("/mutate?timeout=2s", json=review())
+    assert error_of(answer, 504)["code"] == "deadline_exceeded"
+
+
+@pytest.mark.parametrize("timeout", ["", "soon", "-1s", "0s", "9" * 50, "1h", "30s"])
+def test_an_unreadable_timeout_is_the_longest(http: TestClient, timeout: str) -> None:
+    assert http.post("/mutate", params={"timeout": timeout}, json=review()).status_code == 200
+
+
+def test_readiness_needs_a_certificate_and_a_warm_planner(service: Service) -> None:
+    with TestClient(create_probe_app(service.deps)) as http:
+        error = error_of(http.get("/readyz"), 503)
+        assert error["code"] == "not_ready"
+        assert "certificate" in error["message"]
+        assert "planner" in error["message"]
+        warm_up(service.deps)
+        assert "planner" not in error_of(http.get("/readyz"), 503)["message"]
+        assert error_of(http.get("/mutate"), 404)
+        assert http.get("/healthz").json() == {"status": "ok"}
+
+
+def test_draining_asks_clients_to_close(service: Service, http: TestClient) -> None:
+    assert "connection" not in http.get("/healthz").headers
+    service.deps.health.draining = True
+    assert http.get("/healthz").headers["connection"] == "close"
+    assert error_of(http.get("/nowhere"), 404)
+
+
+def test_the_page_of_the_api_needs_nothing_from_elsewhere(http: TestClient) -> None:
+    page = http.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+
+
+def test_the_description_lists_every_route(http: TestClient) -> None:
+    document = http.get("/openapi.json").json()
+    assert set(document["paths"]) == {
+        "/mutate", "/validate", "/v1/plan", "/v1/estimate", "/v1/models", "/v1/gpus", "/healthz",
+        "/readyz",
+    }  # fmt: skip
+    for path in BODIES:
+        content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        assert content["schema"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+
+
+@pytest.mark.parametrize(
+    ("described", "read"),
+    [
+        (documents.PLAN_KEYS, asked.PLAN_FIELDS),
+        (documents.WORKLOAD_KEYS, asked.WORKLOAD_FIELDS),
+        (documents.LAYOUT_KEYS, asked.PIN_FIELDS),
+        (
+            documents.ESTIMATE_REQUEST["properties"]["layout"]["properties"],
+            asked.LAYOUT_FIELDS,
+        ),
+    ],
+    ids=["plan", "workload", "pins", "layout"],
+)
+def test_the_description_has_the_keys_that_are_read(described: Any, read: Any) -> None:
+    assert set(described) == set(read)
+
+
+def test_large_bodies_share_a_budget() -> None:
+    budget = Budget(limit_bytes=10)
+    budget.take(6)
+    with pytest.raises(RequestError) as caught:
+        budget.take(5)
+    assert caught.value.status == 503
+    assert caught.value.headers["Retry-After"] == "1"
+    assert budget.held_bytes == 6
+
+
+def test_every_code_is_on_the_page_for_operators() -> None:
+    page = Path(__file__).parents[3] / "docs/operations.md"
+    text = page.read_text()
+    assert not [code for code in CODES.values() if f"`{code}`" not in text]

@@ -1,0 +1,156 @@
+"""The manifests as shipped: what they register, and what little they allow."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+K8S = Path(__file__).parents[3] / "k8s"
+GROUPS = {"training.vsr.dev", "trainer.kubeflow.org"}
+NAME = "trainjob-advisor"
+
+
+def load(path: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((K8S / path).read_text()))
+
+
+def one(path: str, kind: str) -> dict[str, Any]:
+    return next(item for item in load(path) if item["kind"] == kind)
+
+
+WEBHOOKS = {
+    webhook["name"].partition(".")[0]: webhook
+    for configuration in load("base/webhooks.yaml")
+    for webhook in configuration["webhooks"]
+}
+every_webhook = pytest.mark.parametrize("webhook", WEBHOOKS.values(), ids=WEBHOOKS)
+
+
+@every_webhook
+def test_only_trainjobs_are_sent_to_us(webhook: dict[str, Any]) -> None:
+    for rule in webhook["rules"]:
+        assert set(rule["apiGroups"]) <= GROUPS
+        assert rule["apiVersions"] == ["v1alpha1"]
+        assert rule["resources"] == ["trainjobs"]
+        assert set(rule["operations"]) <= {"CREATE", "UPDATE"}
+        assert rule["scope"] == "Namespaced"
+
+
+@every_webhook
+def test_infrastructure_never_waits_for_us(webhook: dict[str, Any]) -> None:
+    (expression,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert expression["operator"] == "NotIn"
+    assert {"kube-system", NAME} <= set(expression["values"])
+    assert webhook["sideEffects"] == "None"
+    assert webhook["timeoutSeconds"] <= 5
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    conditions = [each["expression"] for each in webhook["matchConditions"]]
+    assert "!has(object.metadata.deletionTimestamp)" in conditions
+
+
+def test_only_jobs_that_asked_for_a_plan_can_be_held_up() -> None:
+    policies = {name: webhook["failurePolicy"] for name, webhook in WEBHOOKS.items()}
+    assert policies == {"plan": "Fail", "default": "Ignore", "validate": "Ignore"}
+    assert "autoParallelism" in WEBHOOKS["plan"]["matchConditions"][1]["expression"]
+    assert all(rule["operations"] == ["CREATE"] for rule in WEBHOOKS["plan"]["rules"])
+
+
+def test_our_configuration_comes_after_kueues() -> None:
+    """Webhooks are called in the order of their configurations' names."""
+    assert one("base/webhooks.yaml", "MutatingWebhookConfiguration")["metadata"]["name"] > "kueue-z"
+
+
+def test_the_service_is_where_the_webhooks_call() -> None:
+    service = one("base/service.yaml", "Service")
+    for webhook in WEBHOOKS.values():
+        called = webhook["clientConfig"]["service"]
+        assert (called["name"], called["namespace"]) == (service["metadata"]["name"], NAME)
+        assert called["port"] in {port["port"] for port in service["spec"]["ports"]}
+
+
+def test_the_pod_may_do_nothing_but_serve() -> None:
+    pod = one("base/deployment.yaml", "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    labels = load("base/namespace.yaml")[0]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert not any("subPath" in mount for mount in container["volumeMounts"])
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+
+
+def test_the_pod_stops_within_its_grace() -> None:
+    """preStop, draining and what is in flight fit into it."""
+    pod = one("base/deployment.yaml", "Deployment")["spec"]["template"]["spec"]
+    slept = int(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert slept + 5 + 20 < pod["terminationGracePeriodSeconds"]
+
+
+def test_no_sidecar_takes_the_port() -> None:
+    metadata = one("base/deployment.yaml", "Deployment")["spec"]["template"]["metadata"]
+    assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+
+
+def test_two_replicas_and_one_always_there() -> None:
+    assert one("base/availability.yaml", "HorizontalPodAutoscaler")["spec"]["minReplicas"] == 2
+    assert one("base/availability.yaml", "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+
+
+def test_the_network_lets_in_what_is_needed_and_nothing_out() -> None:
+    policy = one("base/availability.yaml", "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["egress"] == []
+    assert {p["port"] for rule in policy["ingress"] for p in rule["ports"]} == {8443, 8081}
+
+
+def test_a_leaf_is_renewed_under_an_authority_that_stays() -> None:
+    """The bundle in the webhook configuration does not change when the leaf does."""
+    items = load("overlays/cert-manager/certificate.yaml")
+    leaf, authority = (
+        next(i["spec"] for i in items if (i["kind"], i["metadata"]["name"]) == ("Certificate", n))
+        for n in (NAME, f"{NAME}-authority")
+    )
+    issuer = next(i["spec"] for i in items if i["metadata"]["name"] == leaf["issuerRef"]["name"]
+                  and i["kind"] == "Issuer")  # fmt: skip
+    assert issuer == {"ca": {"secretName": authority["secretName"]}}
+    assert leaf["dnsNames"][0] == f"{NAME}.{NAME}.svc"
+    assert leaf["privateKey"] == {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"}
+    hours = [int(leaf[key].removesuffix("h")) for key in ("duration", "renewBefore")]
+    assert hours == [90 * 24, 30 * 24]
+    assert authority["isCA"] is True
+    pod = one("base/deployment.yaml", "Deployment")["spec"]["template"]["spec"]
+    assert pod["volumes"][0]["secret"]["secretName"] == leaf["secretName"]
+
+
+def test_the_definition_is_closed_where_users_write() -> None:
+    """A typo in a spec is an error; no field is required that existing jobs lack."""
+    (definition,) = load("base/crd/trainjobs.training.vsr.dev.yaml")
+    (version,) = definition["spec"]["versions"]
+    assert version["subresources"] == {"status": {}}
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert set(spec["required"]) == {"model", "image", "numNodes", "gpusPerNode", "checkpoint"}
+    assert "x-kubernetes-preserve-unknown-fields" not in yaml.safe_dump(spec)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize(
+    "path", ["base", "overlays/cert-manager", "overlays/plain-secret"], ids=lambda p: p
+)
+def test_every_kustomization_builds(path: str) -> None:
+    built = subprocess.run(
+        ["kubectl", "kustomize", K8S / path], check=True, capture_output=True, text=True
+    ).stdout
+    kinds = {item["kind"] for item in yaml.safe_load_all(built)}
+    assert {"Deployment", "MutatingWebhookConfiguration", "CustomResourceDefinition"} <= kinds
