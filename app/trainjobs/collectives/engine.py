@@ -18,6 +18,7 @@ from app.trainjobs.adapter import CollectiveContext, Environment, Setting
 from app.trainjobs.collectives.facts import Facts, facts_of
 from app.trainjobs.collectives.rows import (
     TIERS,
+    BadRule,
     Profile,
     Reserved,
     Row,
@@ -35,7 +36,10 @@ GENERIC = "generic"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rule tables, ready to be applied. Thread-safe: nothing in it changes."""
+    """The rule tables, ready to be applied. Thread-safe: nothing in it changes.
+
+    `profiles` are the fabrics an operator may name as the default.
+    """
 
     tables: Tables
     tiers: tuple[tuple[Sign, ...], ...]
@@ -44,11 +48,14 @@ class Rules:
     warns: Mapping[str, tuple[WarnRule, ...]]
     advice: Mapping[str, tuple[WarnRule, ...]]
     refinable: frozenset[str]
+    profiles: tuple[str, ...]
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> Rules:
         """The rules of the catalog's rows; raises `BadRule` on the first that cannot be used."""
         read = tables(rows)
+        if missing := {TCP, GENERIC} - read.profiles.keys():
+            raise BadRule(f"the rules must have a row of kind `profile` for {sorted(missing)}")
         fabrics = {name for name, profile in read.profiles.items() if profile.role == "fabric"}
         return cls(
             tables=read,
@@ -63,13 +70,8 @@ class Rules:
             refinable=frozenset(
                 parent for profile in read.profiles.values() for parent in profile.parents
             ),
+            profiles=tuple(name for name, one in read.profiles.items() if one.may_be_default),
         )
-
-    @property
-    def profiles(self) -> tuple[str, ...]:
-        """The fabrics an operator may name as the default."""
-        known = self.tables.profiles.values()
-        return tuple(profile.name for profile in known if profile.role == "fabric")
 
     def environment(self, context: CollectiveContext, plan: Plan | None) -> Environment:
         """What to set for this job, and what to tell its author."""
@@ -112,13 +114,9 @@ class Rules:
                 current = self._refined(current, candidates.pop())
             if current and current not in self.refinable:
                 return current
-        profile = self.tables.profiles.get(default)
-        if (
-            profile is not None
-            and profile.role == "fabric"
-            and (not current or current in profile.parents)
-        ):
-            return default
+        if default in self.profiles:
+            parents = self.tables.profiles[default].parents
+            current = default if not current or current in parents else current
         return current or TCP
 
     def _candidates(self, signs: tuple[Sign, ...], facts: Facts) -> set[str]:
@@ -185,7 +183,7 @@ class Rules:
     def _spoken(self, facts: Facts, spoken: str) -> Iterator[str]:
         profile = self.tables.profiles[facts.profile]
         held = {"common", "plan", facts.profile, *profile.parents, *facts.traits}
-        for name in facts.env:
+        for name in () if profile.bare else facts.env:
             for rule in self.warns.get(name, ()):
                 if rule.profile in held and rule.holds(facts):
                     yield rule.message
@@ -193,8 +191,8 @@ class Rules:
 
     def _advice(self, facts: Facts, spoken: str) -> Iterator[str]:
         profile = self.tables.profiles[facts.profile]
-        sections = (facts.profile, *profile.parents, *facts.traits, "plan", "common")
-        for section in sections:
+        own = (facts.profile, *profile.parents)
+        for section in own if profile.bare else (*own, *facts.traits, "plan", "common"):
             for rule in self.advice.get(section, ()):
                 if rule.spoken == spoken and rule.holds(facts):
                     yield rule.message

@@ -58,6 +58,11 @@ class Profile:
     description: str
     source: str
 
+    @property
+    def may_be_default(self) -> bool:
+        """Whether an operator may name it for a cluster: a fabric that joins nodes."""
+        return self.role == "fabric" and self.link not in {"none", ""}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
