@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from app.planner.intent import FieldError
 
@@ -22,7 +22,7 @@ SHOWN_BITS: Final = 128
 _REQUIRED: Final = object()
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> TypeGuard[int]:
     """Whether `value` is an integer. A boolean is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
