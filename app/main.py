@@ -18,6 +18,7 @@ from app.admission.decide import Deps as AdmissionDeps
 from app.admission.decide import dispatch_table
 from app.advisor.advise import Desk, answer_plan
 from app.catalog.loader import Catalog, load_catalog
+from app.catalog.tables import CatalogError
 from app.http.app import create_app, create_probe_app
 from app.http.bodies import BodyLimits
 from app.http.certificates import PairFiles
@@ -58,7 +59,12 @@ def serve(overrides: Mapping[str, Any] | None = None) -> None:
         sys.stderr.write(f"{setting_errors(problem)}\n")
         sys.exit(BAD_SETTINGS)
     configure_logging(level=settings.log_level, form=settings.log_format)
-    sys.exit(run(settings, load_catalog(settings.catalog_dir)))
+    try:
+        catalog = load_catalog(settings.catalog_dir)
+    except CatalogError as problem:
+        logger().error("bad_catalog", reason=str(problem))
+        sys.exit(BAD_SETTINGS)
+    sys.exit(run(settings, catalog))
 
 
 def setting_errors(problem: ValidationError) -> str:

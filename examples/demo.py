@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, not part of a package
-"""`make demo`: a real server, a TrainJob sent to its webhook as the API server would, the answer."""
+"""`make demo`: a real server, a TrainJob sent to its webhook, and the answer."""
 
 from __future__ import annotations
 

@@ -8,10 +8,17 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.advisor.advise import EstimateAnswer, PlanAnswer, answer_estimate, answer_plan
+from app.advisor.answers import Json
 from app.advisor.errors import Refusal, refusal_body
+from app.advisor.listing import gpus_body, models_body
 from app.http.bodies import parse_json, read_json_bytes
 from app.http.deps import Deps
 from app.http.documents import (
+    ESTIMATE_OPERATION,
+    GPUS_OPERATION,
+    MODELS_OPERATION,
+    PLAN_OPERATION,
+)
     ESTIMATE_OPERATION,
     PLAN_OPERATION,
 )
@@ -35,6 +42,14 @@ def advisor_router(deps: Deps) -> APIRouter:
         body = parse_json(await read_json_bytes(request, deps.limits))
         return answered("estimate", deps, lambda: answer_estimate(body, deps.desk))
 
+    @router.get("/models", openapi_extra=MODELS_OPERATION)
+    async def models(request: Request) -> Response:
+        return rendered(models_body(deps.desk.catalog, request.query_params.get("search", "")))
+
+    @router.get("/gpus", openapi_extra=GPUS_OPERATION)
+    async def gpus(request: Request) -> Response:
+        return rendered(gpus_body(deps.desk.catalog, request.query_params.get("search", "")))
+
     return router
 
 
@@ -45,6 +60,11 @@ def answered(
     started = deps.clock()
     answer = ask()
     record_plan(door, answer, deps.clock() - started, catalog_version=deps.desk.catalog.version)
+    return rendered(answer if isinstance(answer, Refusal) else answer.body)
+
+
+def rendered(answer: Json | Refusal) -> Response:
+    """A body, or the refusal in its place."""
     if isinstance(answer, Refusal):
         return JsonResponse(refusal_body(answer), status_code=STATUS[answer.code])
-    return JsonResponse(answer.body)
+    return JsonResponse(answer)

@@ -294,8 +294,25 @@ ESTIMATE_OPERATION = operation(
     example=ESTIMATE_EXAMPLE,
     failures=ERRORS_OF_BODIES,
 )
-MODELS_OPERATION = operation("The models of the catalog.", answer={"type": "object"})
-GPUS_OPERATION = operation("The GPU types of the catalog.", answer={"type": "object"})
+SEARCH: Schema = {
+    "name": "search",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "keep those whose name holds this word",
+}
+MODELS_OPERATION, GPUS_OPERATION = (
+    operation(
+        summary,
+        answer=opened({kind: {"type": "array", "items": {"type": "object"}}}, kind),
+        failures=("404", "500"),
+    )
+    | {"parameters": [SEARCH]}
+    for summary, kind in (
+        ("The models of the catalog.", "models"),
+        ("The GPU types of the catalog.", "gpus"),
+    )
+)
 HEALTH_OPERATION = operation(
     "Whether this process works.", answer={"type": "object"}, failures=("503",)
 )
