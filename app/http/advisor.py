@@ -19,9 +19,6 @@ from app.http.documents import (
     MODELS_OPERATION,
     PLAN_OPERATION,
 )
-    ESTIMATE_OPERATION,
-    PLAN_OPERATION,
-)
 from app.http.errors import JsonResponse
 from app.observability.plans import record_plan
 
