@@ -205,9 +205,13 @@ def _batch_step(row: Row) -> BatchStep:
 
 
 def _collective_rules(tables: Tables) -> tuple[Mapping[str, str], ...]:
-    """The rows of every file of `collectives`, in the order of the files' names."""
+    """The rows of every file of `collectives`, in the order of the files' names.
+
+    `file` and `line` say where a row stands, so that whoever refuses it can.
+    """
     rows: list[Mapping[str, str]] = []
     for path in sorted((DATA / "collectives").glob("*.csv")):
-        text = tables.read(path, name=f"collectives/{path.name}")
-        rows += csv.DictReader(io.StringIO(text), strict=True)
+        file = f"collectives/{path.name}"
+        reader = csv.DictReader(io.StringIO(tables.read(path, name=file)), strict=True)
+        rows += [{**row, "file": file, "line": str(reader.line_num)} for row in reader]
     return tuple(rows)
