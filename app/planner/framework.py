@@ -7,7 +7,7 @@ source; no formula here knows a framework by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from app.planner.layout import Sharding
@@ -69,7 +69,8 @@ class FrameworkProfile:
     What it allows: the `supports_*` fields, `uneven_pipeline`, `states` (a sharding that is absent
     is not offered), `pipeline_shardings` (those that work with a pipeline), `kept` (a recomputation
     that is absent is not offered), `offloads`, `precisions`.
-    What it holds: `states`, `kept`, `logits_bytes` (per token and vocabulary entry of one
+    What it holds: `states` and its `variants` (`zero1@bf16` replaces `zero1` in that precision,
+    `zero3@pp` with a pipeline), `kept`, `logits_bytes` (per token and vocabulary entry of one
     tensor-parallel rank), `gathered_layers` (layers whose 16-bit parameters and gradients stand
     unsharded at once under ZeRO-3), `bucket_bytes` (communication buffers), `context_bytes` (CUDA
     context and libraries), `communicator_bytes` (per NCCL group), `fragmentation` (share of
@@ -91,6 +92,7 @@ class FrameworkProfile:
     sequence_parallel: bool
     flash_attention: bool
     states: Mapping[str, StateBytes]
+    variants: Mapping[str, StateBytes] = field(default_factory=dict)
     pipeline_shardings: tuple[str, ...]
     default_sharding: Sharding
     kept: Mapping[str, KeptActivations]

@@ -157,10 +157,13 @@ def _counted(model: ModelArchitecture) -> int:
 
 def states_of(request: PlanRequest, layout: Layout) -> StateBytes:
     """Bytes per trained parameter under the layout's sharding, precision and optimizer."""
-    states = request.framework.states[layout.sharding]
+    framework, optimizer = request.framework, request.workload.optimizer
+    states = framework.states[layout.sharding]
+    for kind in (layout.precision, "pp" if layout.pp > 1 else "", optimizer):
+        states = framework.variants.get(f"{layout.sharding}@{kind}", states)
     if layout.precision == "fp32":
         return _narrowed(states, weight=4.0, gradient=4.0)
-    if request.workload.optimizer in PURE_SIXTEEN_BIT:
+    if optimizer in PURE_SIXTEEN_BIT and f"{layout.sharding}@{optimizer}" not in framework.variants:
         return _narrowed(states, weight=2.0, gradient=2.0)
     return states
 
@@ -328,7 +331,8 @@ def buffer_bytes(request: PlanRequest, layout: Layout, params: StageParams) -> f
     """Gathered layers under ZeRO-3 and communication buckets."""
     framework = request.framework
     gathered = 0.0
-    if layout.sharding in ("zero3", "hsdp") and layout.dp_shard * layout.cp > 1:
+    states = states_of(request, layout)
+    if states.weights.replicated == 0 and layout.dp_shard * layout.cp > 1:
         gathered = framework.gathered_layers * params.largest_unit * SIXTEEN_BIT
     buckets = framework.bucket_bytes if layout.dp * layout.cp > 1 else 0.0
     return gathered + min(buckets, 4 * params.trained)
