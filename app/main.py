@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from app.admission.decide import Deps as AdmissionDeps
 from app.admission.decide import dispatch_table
 from app.advisor.advise import Desk, answer_plan
-from app.catalog.loader import Catalog, load_catalog
+from app.catalog.loader import Catalog, Unknown, load_catalog
 from app.catalog.tables import CatalogError
 from app.http.app import create_app, create_probe_app
 from app.http.bodies import BodyLimits
@@ -161,8 +161,15 @@ def admission_deps(
 ) -> AdmissionDeps:
     """What admission decides with."""
     rules = Rules.from_rows(catalog.collective_rules)
+
+    def gpu_name(label: str) -> str:
+        found = catalog.gpu(label)
+        return label if isinstance(found, Unknown) else found.gpu.name
+
     return AdmissionDeps(
-        adapters=dispatch_table(VsrAdapter(), KubeflowAdapter(runtimes=runtimes)),
+        adapters=dispatch_table(
+            VsrAdapter(), KubeflowAdapter(runtimes=runtimes, gpu_name=gpu_name)
+        ),
         resolve=lambda intent: catalog.resolve(
             intent, allowed_precisions=settings.allowed_precisions
         ),

@@ -86,6 +86,11 @@ def _lower(value: object) -> str:
     return str(value).lower()
 
 
+def _shards_weights(plan: Plan) -> bool:
+    """Whether weights are let go after a layer's forward pass: ZeRO-3, and not ZeRO-2."""
+    return plan.layout.sharding in {"zero3", "hsdp"}
+
+
 def _zero_stage(plan: Plan) -> str:
     stages = {sharding: stage for stage, sharding in ZERO_STAGES.items()}
     return stages.get(plan.layout.sharding, "3")
@@ -122,6 +127,12 @@ ON_DEMAND: tuple[PlanVariable, ...] = (
     _integer("DP_REPLICATE_DEGREE", "replicate", lambda plan: replicate_degree(plan.layout)),
     _degree("VPP_DEGREE", "vpp"),
     _integer("LOCAL_BATCH_SIZE", "", _local_batch),
+    _choice(
+        "RESHARD_AFTER_FORWARD",
+        "",
+        _itself(("always", "never")),
+        lambda plan: "always" if _shards_weights(plan) else "never",
+    ),
     _choice("SHARDING", "sharding", _itself(SHARDINGS), lambda plan: plan.layout.sharding),
     _choice("ZERO_STAGE", "sharding", ZERO_STAGES, _zero_stage),
     _choice(
@@ -150,6 +161,7 @@ ACCELERATE: tuple[PlanVariable, ...] = (
     _choice("ACCELERATE_USE_PARALLELISM_CONFIG", "", TRUTHS, lambda _: "true"),
     _choice("ACCELERATE_USE_FSDP", "", TRUTHS, lambda plan: _lower(fsdp_degree(plan.layout) > 1)),
     _choice("FSDP_VERSION", "", _itself(("1", "2")), lambda _: "2"),
+    _choice("FSDP_RESHARD_AFTER_FORWARD", "", TRUTHS, lambda plan: _lower(_shards_weights(plan))),
     _choice(
         "FSDP_ACTIVATION_CHECKPOINTING",
         "",
@@ -186,7 +198,9 @@ class Launcher:
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "torchrun": Launcher(framework="fsdp"),
-    "torchtitan": Launcher(framework="fsdp", on_demand=frozenset({"LOCAL_BATCH_SIZE"})),
+    "torchtitan": Launcher(
+        framework="fsdp", on_demand=frozenset({"LOCAL_BATCH_SIZE", "RESHARD_AFTER_FORWARD"})
+    ),
     "megatron-lm": Launcher(framework="megatron"),
     "megatron-bridge": Launcher(framework="megatron"),
     "deepspeed": Launcher(framework="deepspeed", on_demand=frozenset({"ZERO_STAGE"})),

@@ -123,6 +123,7 @@ ACCELERATE_ENV = {
     "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
     "FSDP_ACTIVATION_CHECKPOINTING": "true",
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "16",
     "ACCELERATE_MIXED_PRECISION": "bf16",
@@ -134,7 +135,7 @@ ACCELERATE_ENV = {
     [
         ("torchrun", {}),
         ("megatron-lm", {}),
-        ("torchtitan", {"LOCAL_BATCH_SIZE": "1"}),
+        ("torchtitan", {"LOCAL_BATCH_SIZE": "1", "RESHARD_AFTER_FORWARD": "always"}),
         ("deepspeed", {"ZERO_STAGE": "3"}),
         ("accelerate", ACCELERATE_ENV),
     ],
