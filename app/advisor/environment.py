@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from app.advisor.advise import Desk, resolve
+from app.advisor.advise import Desk, answer_estimate, resolve
 from app.advisor.answers import Json, layout_body
 from app.advisor.errors import Refusal
-from app.advisor.requests import EstimateQuestion, parse_estimate_body
-from app.planner.estimate import complete, estimate
+from app.advisor.requests import ESTIMATE_FIELDS, EstimateQuestion, parse_estimate_body
 from app.planner.intent import FieldError, TrainIntent
-from app.planner.layout import Layout
 from app.planner.request import NoFeasiblePlan, Plan, PlanRequest, SearchStats
 from app.trainjobs.adapter import CollectiveContext
 from app.trainjobs.collectives import Rules
@@ -43,7 +41,7 @@ def environment_body(
     `default_profile` and `operator_values` are the operator's; the body may state its own.
     """
     question, shown = _split(body)
-    errors = _shown_errors(shown, rules)
+    errors = (*_unknown_keys(question), *_shown_errors(shown, rules))
     parsed = parse_estimate_body(question)
     if not isinstance(parsed, EstimateQuestion):
         return Refusal(code="invalid_request", errors=(*errors, *parsed))
@@ -54,16 +52,24 @@ def environment_body(
     request = resolve(intent, desk)
     if isinstance(request, Refusal):
         return request
-    planned = _plan(request, parsed.layout, desk) if asked else None
+    planned = _plan(question, request, parsed.layout, desk) if asked else None
     if isinstance(planned, Refusal):
         return planned
     plan = planned if isinstance(planned, Plan) else None
     operator = {"default_profile": default_profile, "operator_values": operator_values or {}}
     context = _context(intent, request, {**operator, **shown}, parsed.layout)
     answer = _answer(context, plan, rules)
-    if isinstance(planned, NoFeasiblePlan):
-        answer["warnings"] = [*planned.reasons[:1], *answer["warnings"]]
+    answer["warnings"][:0] = _why_not(planned)
     return answer
+
+
+def _why_not(planned: Plan | NoFeasiblePlan | None) -> tuple[str, ...]:
+    """What is wrong with the layout the environment is for, in one sentence at most."""
+    if planned is None:
+        return ()
+    if isinstance(planned, NoFeasiblePlan):
+        return planned.reasons[:1]
+    return tuple(broken.message for broken in planned.estimate.violations[:1])
 
 
 def _split(body: Any) -> tuple[Any, dict[str, Any]]:
@@ -79,6 +85,19 @@ def _split(body: Any) -> tuple[Any, dict[str, Any]]:
     if question.get("model") is None:
         question["model"] = "not asked"
     return question, shown
+
+
+def _unknown_keys(question: Any) -> tuple[FieldError, ...]:
+    """Keys that neither a plan nor the network has, taken out of `question`."""
+    if not isinstance(question, dict):
+        return ()
+    known = (*ESTIMATE_FIELDS, *MAPS, *LISTS, *TEXTS)
+    words = ", ".join(f"`{key}`" for key in known)
+    errors = []
+    for key in [key for key in question if key not in known]:
+        message = f"`{str(key)[:80]}` is not known; known here: {words}"
+        errors.append(FieldError(path=str(key), value=question.pop(key), message=message))
+    return tuple(errors)
 
 
 def _shown_errors(shown: Mapping[str, Any], rules: Rules) -> tuple[FieldError, ...]:
@@ -119,17 +138,17 @@ def _any_model(desk: Desk) -> str:
 
 
 def _plan(
-    request: PlanRequest, fields: Mapping[str, Any], desk: Desk
+    question: Any, request: PlanRequest, fields: Mapping[str, Any], desk: Desk
 ) -> Plan | NoFeasiblePlan | Refusal:
     """The plan, or the given layout in the form of one."""
     if not fields:
         return desk.planner(request)
-    layout = complete(request, fields)
-    if not isinstance(layout, Layout):
-        return Refusal(code="invalid_request", errors=layout)
+    judged = answer_estimate(question, desk)
+    if isinstance(judged, Refusal):
+        return judged
     return Plan(
-        layout=layout,
-        estimate=estimate(request, layout),
+        layout=judged.estimate.layout,
+        estimate=judged.estimate,
         alternatives=(),
         search=NOT_SEARCHED,
         explanation="",

@@ -168,7 +168,7 @@ CONDITIONS: dict[str, bool] = {
 
 
 @pytest.mark.parametrize(("text", "expected"), CONDITIONS.items())
-def test_a_condition_reads_as_it_says(text: str, expected: bool) -> None:  # noqa: FBT001 - a table
+def test_a_condition_reads_as_it_says(text: str, expected: bool) -> None:
     assert condition(text)(facts_of(CONTEXT, None)) is expected
 
 
