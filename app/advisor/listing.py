@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from app.advisor.answers import Json, architecture_body
 from app.advisor.errors import Refusal
-from app.catalog.loader import Catalog
+from app.catalog.loader import Catalog, Unknown
+from app.catalog.reading import nearest, quoted, shown
 from app.catalog.records import GpuEntry, ModelEntry
-from app.planner.hardware import Gpu
 from app.planner.intent import FieldError
-
-NEAREST_NAMES = 3
-LEAST_LIKENESS = 0.45
 
 
 class Named(Protocol):
@@ -27,23 +23,24 @@ class Named(Protocol):
 
 def models_body(catalog: Catalog, search: str = "") -> Json | Refusal:
     """The models whose name or alias holds `search`, in the catalog's order."""
-    found = _matching(catalog.models, search)
+    entries = catalog.model_entries
+    found = _matching(entries, search)
     if not found:
-        return _nothing("model", search, catalog.models)
-    models = [_model(name, catalog.models[name]) for name in found]
+        return _nothing("model", search, entries)
+    models = [_model(name, entries[name]) for name in found]
     return {"models": models, "catalog_version": catalog.version}
 
 
 def gpus_body(catalog: Catalog, search: str = "") -> Json | Refusal:
     """The GPUs whose name or alias holds `search`; or the one that `search` means as a label."""
-    found = _matching(catalog.gpus, search)
+    entries = catalog.gpu_entries
+    found = _matching(entries, search)
     if not found:
-        resolved = catalog.gpu(search)
-        gpu = getattr(resolved, "gpu", None)
-        found = [gpu.name] if isinstance(gpu, Gpu) else []
-    if not found:
-        return _nothing("gpu", search, catalog.gpus)
-    gpus = [_gpu(name, catalog.gpus[name]) for name in found]
+        meant = catalog.gpu(search)
+        if isinstance(meant, Unknown):
+            return _nothing("gpu", search, entries)
+        found = [meant.entry.gpu.name]
+    gpus = [_gpu(name, entries[name]) for name in found]
     return {"gpus": gpus, "catalog_version": catalog.version}
 
 
@@ -62,17 +59,12 @@ def _plain(name: str) -> str:
 
 
 def _nothing(kind: str, search: str, entries: Mapping[str, Named]) -> Refusal:
-    known = {one.casefold(): name for name, entry in entries.items() for one in _names(name, entry)}
-    near = get_close_matches(search[:80].casefold(), known, n=NEAREST_NAMES, cutoff=LEAST_LIKENESS)
-    names = ", ".join(f"`{name}`" for name in dict.fromkeys(known[one] for one in near))
-    guess = f"the nearest are {names}" if names else f"`/v1/{kind}s` lists all"
-    message = f'no {kind} is called "{search[:80]}"; {guess}'
+    spellings = {one: name for name, entry in entries.items() for one in (name, *entry.aliases)}
+    near = dict.fromkeys(spellings[one] for one in nearest(search, spellings))
+    guess = f"the nearest are {quoted(near)}" if near else "leave the word out to see all"
+    message = f"no {kind} is called {shown(search)}; {guess}"
     error = FieldError(path="search", value=search, message=message)
     return Refusal(code="not_found", errors=(error,))
-
-
-def _names(name: str, entry: Named) -> Iterable[str]:
-    return (name, *entry.aliases)
 
 
 def _model(name: str, entry: ModelEntry) -> Json:

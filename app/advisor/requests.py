@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
+from app.catalog.reading import nearest, quoted, shown
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
 from app.planner.intent import FieldError, TrainIntent
@@ -22,7 +22,6 @@ MAX_NODES = 1_000_000
 MAX_DEGREE = MAX_NODES * MAX_GPUS_PER_NODE
 MAX_TOKENS = 1_000_000_000
 MAX_SEQUENCES = 1_000_000_000
-SHOWN_CHARACTERS = 40
 
 Check = Callable[[Any], str | None]
 """What must hold of one value: `None` when it does, else the rest of a sentence "must be ..."."""
@@ -50,7 +49,7 @@ def _whole(low: int, high: int) -> Check:
 
 def _one_of(known: tuple[str, ...]) -> Check:
     def check(value: Any) -> str | None:
-        return None if value in known else f"must be one of {_quoted(known)}"
+        return None if value in known else f"must be one of {quoted(known)}"
 
     return check
 
@@ -146,29 +145,9 @@ def parse_estimate_body(body: Any) -> EstimateQuestion | tuple[FieldError, ...]:
     return errors or EstimateQuestion(intent=_intent(body), layout=_given(body.get("layout")))
 
 
-def shown(value: Any) -> str:
-    """`value` as an error message shows it: JSON words, and cut when it is long."""
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    words = {None: "null", True: "true", False: "false"}
-    if value is None or isinstance(value, bool):
-        return words[value]
-    text = f'"{value}"' if isinstance(value, str) else _number(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-
-
-def _number(value: Any) -> str:
-    # Python refuses to print integers of more than 4,300 digits.
-    if isinstance(value, int) and value.bit_length() > 4 * SHOWN_CHARACTERS:
-        return "a number beyond any cluster"
-    return str(value)
-
-
 def _errors(body: Any, table: Mapping[str, Check]) -> tuple[FieldError, ...]:
     if not isinstance(body, Mapping):
-        message = f"the request must be a JSON object with the keys {_quoted(tuple(table))}"
+        message = f"the request must be a JSON object with the keys {quoted(table)}"
         return (FieldError(path="", value=body, message=message),)
     errors = list(_table_errors(body, table, prefix=""))
     for name, nested in NESTED_FIELDS.items():
@@ -196,9 +175,9 @@ def _table_errors(
 
 
 def _unknown(path: str, name: Any, table: Mapping[str, Check]) -> str:
-    near = get_close_matches(str(name)[:80], table, n=1)
+    near = nearest(str(name), table, count=1)
     guess = f"did you mean `{near[0]}`? " if near else ""
-    return f"`{path[:80]}` is not known; {guess}known here: {_quoted(tuple(table))}"
+    return f"`{path[:80]}` is not known; {guess}known here: {quoted(table)}"
 
 
 def _model_errors(body: Mapping[str, Any]) -> list[FieldError]:
@@ -243,7 +222,3 @@ _PATHS: dict[str, str] = {
     "hf_config": "model.hf_config",
     **{name: f"workload.{name}" for name in WORKLOAD_FIELDS},
 }
-
-
-def _quoted(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -9,7 +9,7 @@ import typer
 from app.cli.desk import open_desk, open_rules
 from app.cli.question import Question, key_texts, key_values, with_question
 from app.cli.refuse import CannotAnswer
-from app.cli.screen import console, heading, print_json
+from app.cli.screen import console, heading, print_json, say
 
 _JOB = "What the job shows"
 
@@ -74,19 +74,17 @@ def command(
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from rich.text import Text
-
     screen = console()
-    screen.print(Text.assemble("profile ", (answer["profile"], "bold")))
+    say(screen, f"profile {answer['profile']}", "bold")
     if answer["environment"]:
         heading(screen, "Environment")
     for setting in answer["environment"]:
-        screen.print(Text(f"{setting['name']}={setting['value']}", style="bold"))
-        screen.print(Text(f"  {setting['reason']}"))
-        screen.print(Text(f"  {setting['source']}", style="dim"))
+        say(screen, f"{setting['name']}={setting['value']}", "bold")
+        say(screen, f"  {setting['reason']}")
+        say(screen, f"  {setting['source']}", "dim")
     for title, key in (("Warnings", "warnings"), ("Advice", "advice")):
         lines = answer.get(key, ())
         if lines:
             heading(screen, title)
         for line in lines:
-            screen.print(Text(f"- {line}"))
+            say(screen, f"- {line}")

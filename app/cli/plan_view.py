@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
-from rich.text import Text
 
 from app.advisor.advise import EstimateAnswer, PlanAnswer
-from app.cli.screen import bar, fancy, heading, table
+from app.cli.screen import bar, fancy, heading, say, table
 from app.planner.explain import (
     MEMORY_WORDS,
     TIME_WORDS,
@@ -43,7 +42,7 @@ def show_plan(screen: Console, answer: PlanAnswer) -> None:
 def show_estimate(screen: Console, answer: EstimateAnswer) -> None:
     """The whole answer of `estimate`."""
     estimate = answer.estimate
-    screen.print(_verdict(estimate))
+    say(screen, *_verdict(estimate))
     _show_question(screen, answer.request)
     _show_violations(screen, estimate)
     _show_layout(screen, estimate)
@@ -53,18 +52,19 @@ def show_estimate(screen: Console, answer: EstimateAnswer) -> None:
 
 
 def _show_feasible(screen: Console, plan: Plan) -> None:
-    screen.print(Text(headline(plan), style="bold"))
+    say(screen, headline(plan), style="bold")
     _show_question(screen, plan.request)
     _show_layout(screen, plan.estimate)
     _show_costs(screen, plan.estimate)
     heading(screen, "Why")
-    screen.print(Text(plan.explanation))
+    repeated = f"{headline(plan)}, {short_seconds(plan.estimate.step_time_seconds)} a step."
+    say(screen, plan.explanation.removeprefix(repeated).strip())
     _show_alternatives(screen, plan)
     _show_list(screen, "Assumptions", plan.estimate.assumptions)
 
 
 def _show_infeasible(screen: Console, outcome: NoFeasiblePlan) -> None:
-    screen.print(Text("Nothing legal fits.", style="bold red"))
+    say(screen, "Nothing legal fits.", style="bold red")
     _show_question(screen, outcome.request)
     _show_list(screen, "Why", outcome.reasons)
     if outcome.nearest is not None:
@@ -89,7 +89,7 @@ def _show_question(screen: Console, request: PlanRequest) -> None:
         f"{where}, {cluster.fabric}",
         f"{what}, {work.optimizer}, {request.framework.name}",
     ):
-        screen.print(Text(line, style="dim"))
+        say(screen, line, style="dim")
 
 
 def _show_layout(screen: Console, estimate: Estimate) -> None:
@@ -100,13 +100,12 @@ def _show_layout(screen: Console, estimate: Estimate) -> None:
 def _print_layout(screen: Console, estimate: Estimate) -> None:
     layout = estimate.layout
     degrees = " x ".join(f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "cp", "dp"))
-    screen.print(Text(f"{degrees} = {layout.world_size:,} GPUs"))
-    screen.print(Text(", ".join(_choices(layout))))
-    screen.print(
-        Text(
-            f"{estimate.num_microbatches:,} microbatches of {layout.microbatch_size}, "
-            f"global batch {estimate.global_batch_size:,}"
-        )
+    say(screen, f"{degrees} = {layout.world_size:,} GPUs")
+    say(screen, ", ".join(_choices(layout)))
+    say(
+        screen,
+        f"{estimate.num_microbatches:,} microbatches of {layout.microbatch_size}, "
+        f"global batch {estimate.global_batch_size:,}",
     )
 
 
@@ -136,9 +135,9 @@ def _show_memory(screen: Console, estimate: Estimate) -> None:
     rows = [(word, getattr(memory, name)) for name, word in MEMORY_WORDS.items()]
     _print_terms(screen, rows, whole=card, unit="GiB", show=gib, style="green")
     used = f"{gib(memory.total)} of {gib(card)} GiB"
-    screen.print(Text(f"{used}; a plan may use {gib(estimate.limit_bytes)}"))
+    say(screen, f"{used}; a plan may use {gib(estimate.limit_bytes)}")
     if memory.host > 0:
-        screen.print(Text(f"and {gib(memory.host)} GiB of host memory on each node"))
+        say(screen, f"and {gib(memory.host)} GiB of host memory on each node")
 
 
 def _show_time(screen: Console, estimate: Estimate) -> None:
@@ -148,11 +147,10 @@ def _show_time(screen: Console, estimate: Estimate) -> None:
     _print_terms(screen, rows, whole=time.total, unit="", show=short_seconds, style="blue")
     rate = estimate.model_flop_per_second_per_gpu / 1e12
     tokens = estimate.tokens_per_second_per_gpu
-    screen.print(
-        Text(
-            f"{short_seconds(time.total)} a step; {tokens:,.0f} tokens/s and {rate:,.0f} TFLOP/s "
-            f"for each GPU, {estimate.mfu:.0%} MFU"
-        )
+    say(
+        screen,
+        f"{short_seconds(time.total)} a step; {tokens:,.0f} tokens/s and {rate:,.0f} TFLOP/s "
+        f"for each GPU, {estimate.mfu:.0%} MFU",
     )
 
 
@@ -186,22 +184,22 @@ def _show_alternatives(screen: Console, plan: Plan) -> None:
         step = f"{estimate.step_time_seconds / plan.estimate.step_time_seconds - 1:+.1%} step"
         held = f"{gib(estimate.memory.total)} GiB"
         choices = f"{one.layout.sharding}, recompute {one.layout.recompute}"
-        screen.print(Text(f"{layout_words(one.layout)}, {choices}: {step}, {held}"))
-        screen.print(Text(f"  {one.why_not}", style="dim"))
+        say(screen, f"{layout_words(one.layout)}, {choices}: {step}, {held}")
+        say(screen, f"  {one.why_not}", style="dim")
 
 
 def _show_violations(screen: Console, estimate: Estimate) -> None:
     if estimate.violations:
         heading(screen, "Rules broken")
         for one in estimate.violations:
-            screen.print(Text(f"- {one.message} ({one.rule})"))
+            say(screen, f"- {one.message} ({one.rule})")
 
 
 def _show_list(screen: Console, title: str, lines: Sequence[str]) -> None:
     if lines:
         heading(screen, title)
         for line in lines:
-            screen.print(Text(f"- {line}"))
+            say(screen, f"- {line}")
 
 
 def _show_search(screen: Console, search: SearchStats, duration_seconds: float) -> None:
@@ -210,16 +208,16 @@ def _show_search(screen: Console, search: SearchStats, duration_seconds: float) 
         f"{search.configurations:,} layouts searched in {duration_seconds * 1e3:,.1f} ms, "
         f"{search.evaluated:,} of them by full evaluation"
     )
-    screen.print(Text(words, style="dim"))
+    say(screen, words, style="dim")
 
 
-def _verdict(estimate: Estimate) -> Text:
-    line = estimate_line(estimate)
+def _verdict(estimate: Estimate) -> tuple[str, str]:
+    line = estimate_line(estimate) if estimate.time.total > 0 else ""
     if not estimate.legal:
-        return Text(f"Illegal layout. {line if estimate.time.total > 0 else ''}", style="bold red")
+        return f"Illegal layout. {line}", "bold red"
     if not estimate.fits:
-        return Text(f"Legal, but does not fit. {line}", style="bold red")
-    return Text(f"Legal and fits. {line}", style="bold green")
+        return f"Legal, but does not fit. {line}", "bold red"
+    return f"Legal and fits. {line}", "bold green"
 
 
 def count_words(number: int) -> str:

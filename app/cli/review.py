@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.refuse import NO, bad_input
-from app.cli.screen import console, heading, print_json
+from app.cli.screen import console, heading, print_json, say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from app.cli.offline import Reviewed
+
+SHOWN_CHARACTERS = 200
 
 
 def command(
@@ -77,31 +81,50 @@ def _text(file: str) -> str:
 
 
 def _show_decision(screen: Console, answer: Reviewed) -> None:
-    from rich.text import Text
-
     word, style = ("allowed", "bold green") if answer.allowed else ("denied", "bold red")
-    what = f": {answer.operation} {answer.gvk} {answer.name}"
-    screen.print(Text.assemble((word, style), what))
+    say(screen, f"{word}: {answer.operation} {answer.gvk} {answer.name}", style)
     if answer.status is not None and not answer.allowed:
-        screen.print(Text(str(answer.status.get("message", ""))))
+        for cause in _causes(answer.status):
+            say(screen, f"- {cause}")
     for warning in answer.warnings:
-        screen.print(Text.assemble(("warning", "yellow"), f": {warning}"))
+        say(screen, f"warning: {warning}", "yellow")
+
+
+def _causes(status: Mapping[str, Any]) -> list[str]:
+    causes = (status.get("details") or {}).get("causes") or ()
+    lines = [f"{cause.get('field', '')}: {cause.get('message', '')}" for cause in causes]
+    return lines or [str(status.get("message", ""))]
 
 
 def _show_patch(screen: Console, answer: Reviewed) -> None:
-    from json import dumps
-
-    from rich.text import Text
-
     if not answer.patch:
-        screen.print(Text("no patch", style="dim"))
+        say(screen, "no patch", "dim")
+        return
+    if not answer.allowed:
+        say(screen, f"the patch ({len(answer.patch)} operations) is dropped with it", "dim")
         return
     heading(screen, "Patch")
     for operation in answer.patch:
-        path = str(operation["path"])
-        value = dumps(operation["value"], indent=2, ensure_ascii=False)
-        screen.print(Text.assemble((f"{operation['op']:7} ", "dim"), (path, "bold")))
-        screen.print(Text("\n".join(f"    {line}" for line in value.splitlines())))
+        say(screen, f"{operation['op']} {operation['path']}", "bold")
+        for line in _value_lines(operation["value"]):
+            say(screen, f"    {line}")
+
+
+def _value_lines(value: Any) -> Iterator[str]:
+    """A value for reading: one line for each item, long texts cut."""
+    if isinstance(value, Mapping):
+        yield from (f"{key}: {_short(item)}" for key, item in value.items())
+    elif isinstance(value, list):
+        yield from (f"- {_short(item)}" for item in value)
+    else:
+        yield _short(value)
+
+
+def _short(value: Any) -> str:
+    text = dumps(value, ensure_ascii=False)
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return f"{text[:SHOWN_CHARACTERS]}... ({len(text):,} characters; --json shows all)"
 
 
 def _print_yaml(answer: Reviewed) -> None:

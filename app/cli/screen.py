@@ -53,6 +53,13 @@ def table(*columns: str, right: Sequence[int] = ()) -> Table:
     return made
 
 
+def say(screen: Console, text: str, style: str = "") -> None:
+    """A paragraph: wrapped on a terminal, one line otherwise, so that it can be searched for."""
+    from rich.text import Text
+
+    screen.print(Text(text, style=style), soft_wrap=not screen.is_terminal)
+
+
 def heading(screen: Console, title: str) -> None:
     """A blank line and a title."""
     screen.print()

@@ -10,7 +10,6 @@ from app.advisor.requests import (
     EstimateQuestion,
     parse_estimate_body,
     parse_plan_body,
-    shown,
 )
 from app.planner.intent import FieldError, TrainIntent
 
@@ -192,7 +191,3 @@ def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
 def test_stage_layers_must_be_counts(layers: Any) -> None:
     (error,) = refused(SMALL | {"layout": {"stage_layers": layers}}, parse_estimate_body)
     assert error.path == "layout.stage_layers"
-
-
-def test_long_values_are_cut() -> None:
-    assert len(shown("x" * 10_000)) < 50
