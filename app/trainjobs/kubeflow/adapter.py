@@ -31,6 +31,7 @@ from app.trainjobs.kubeflow.question import (
     intent_of,
     is_opted_in,
     labels_of,
+    layout_paths,
     pins_of,
     read_question,
     recorded_plan,
@@ -159,7 +160,7 @@ class KubeflowAdapter:
         return DeclaredLayout(
             intent=intent_of(question, pins={}),
             fields=dict(planned) if _agrees(planned, stated) else fields,
-            paths=stated.paths,
+            paths=layout_paths(question, stated),
         )
 
     def _question(self, job: Job) -> Question:

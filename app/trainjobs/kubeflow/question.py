@@ -13,7 +13,7 @@ from app.trainjobs.adapter import Job
 from app.trainjobs.document import mapping_at, texts_at
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.contract import Launcher, Stated, mentions, stated_by
-from app.trainjobs.kubeflow.inputs import MODEL_KEYS, Inputs, read_inputs
+from app.trainjobs.kubeflow.inputs import MODEL_KEYS, PIN_FIELDS, Inputs, read_inputs
 from app.trainjobs.kubeflow.reading import mappings, positive_integer, text, texts
 from app.trainjobs.kubeflow.runtimes import RuntimeFacts
 from app.trainjobs.kubeflow.shown import (
@@ -29,6 +29,7 @@ from app.trainjobs.kubeflow.shown import (
 from app.trainjobs.plan_json import read_plan_json
 
 NODES_PATH = "spec.trainer.numNodes"
+ENV_PATH = "spec.trainer.env"
 RESOURCES_PATH = "spec.trainer.resourcesPerNode"
 
 
@@ -237,9 +238,18 @@ def _default_paths() -> dict[str, str]:
         "sequence_length": names.annotation_path(labels.SEQUENCE_LENGTH),
         "global_batch_size": names.annotation_path(labels.GLOBAL_BATCH_SIZE),
         "pins": names.annotation_path(labels.PINS),
+        "node_labels": "node labels of the training pods",
         "nodes": NODES_PATH,
         "gpus_per_node": RESOURCES_PATH,
     }
+
+
+def layout_paths(question: Question, stated: Stated) -> dict[str, str]:
+    """Where each layout field stands: in its variable, in the pins, or where it could stand."""
+    pins = dict.fromkeys(
+        mapping_at(question.inputs.values, "pins"), names.annotation_path(labels.PINS)
+    )
+    return {**dict.fromkeys(PIN_FIELDS, ENV_PATH), **pins, **stated.paths}
 
 
 def pins_of(question: Question) -> dict[str, Any]:

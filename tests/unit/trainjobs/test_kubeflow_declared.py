@@ -50,6 +50,16 @@ def test_the_authors_variables_are_a_layout(variables, fields):
     assert declared(job(trainer=worker(env=env(**variables)))).fields == fields
 
 
+def test_every_layout_field_has_a_place():
+    created = job(
+        trainer=worker(env=env(TP_DEGREE="8")), say={"model": "m", "pins": '{"sharding": "zero1"}'}
+    )
+    paths = declared(created).paths
+    assert paths["tp"] == "spec.trainer.env[0].value"
+    assert paths["cp"] == "spec.trainer.env"
+    assert paths["sharding"] == "metadata.annotations[training.vsr.dev/pins]"
+
+
 def test_pins_count_as_stated():
     created = job(
         trainer=worker(env=env(TP_DEGREE="8")), say={"model": "m", "pins": '{"sharding": "zero1"}'}
