@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from app.advisor.advise import Desk, answer_estimate, resolve
+from app.advisor.advise import Desk, EstimateAnswer, answer_estimate, resolve
 from app.advisor.answers import Json, layout_body
 from app.advisor.errors import Refusal
 from app.advisor.requests import ESTIMATE_FIELDS, EstimateQuestion, parse_estimate_body
@@ -25,6 +25,7 @@ MAPS: Final = ("env", "resources", "annotations", "node_labels", "operator_value
 LISTS: Final = ("claims", "sidecars", "features")
 TEXTS: Final = ("default_profile", "command")
 DEGREES: Final = ("tp", "pp", "cp", "ep")
+NO_MODEL: Final = "none asked for"
 NOT_SEARCHED: Final = SearchStats(configurations=0, evaluated=0, legal=0, feasible=0)
 
 
@@ -47,17 +48,13 @@ def environment_body(
         return Refusal(code="invalid_request", errors=(*errors, *parsed))
     if errors:
         return Refusal(code="invalid_request", errors=errors)
-    asked = isinstance(body, Mapping) and body.get("model") is not None
-    intent = parsed.intent if asked else replace(parsed.intent, model=_any_model(desk))
-    request = resolve(intent, desk)
-    if isinstance(request, Refusal):
-        return request
-    planned = _plan(question, request, parsed.layout, desk) if asked else None
-    if isinstance(planned, Refusal):
-        return planned
+    found = _resolved(question, parsed, desk)
+    if isinstance(found, Refusal):
+        return found
+    request, planned = found
     plan = planned if isinstance(planned, Plan) else None
     operator = {"default_profile": default_profile, "operator_values": operator_values or {}}
-    context = _context(intent, request, {**operator, **shown}, parsed.layout)
+    context = _context(parsed.intent, request, {**operator, **shown}, parsed.layout)
     answer = _answer(context, plan, rules)
     answer["warnings"][:0] = _why_not(planned)
     return answer
@@ -83,7 +80,7 @@ def _split(body: Any) -> tuple[Any, dict[str, Any]]:
     shown = {key: value for key, value in body.items() if key in own and value is not None}
     question = {key: value for key, value in body.items() if key not in own}
     if question.get("model") is None:
-        question["model"] = "not asked"
+        question["model"] = NO_MODEL
     return question, shown
 
 
@@ -137,22 +134,29 @@ def _any_model(desk: Desk) -> str:
     return next(iter(desk.catalog.models))
 
 
-def _plan(
-    question: Any, request: PlanRequest, fields: Mapping[str, Any], desk: Desk
-) -> Plan | NoFeasiblePlan | Refusal:
-    """The plan, or the given layout in the form of one."""
-    if not fields:
-        return desk.planner(request)
-    judged = answer_estimate(question, desk)
-    if isinstance(judged, Refusal):
-        return judged
+def _resolved(
+    question: Any, parsed: EstimateQuestion, desk: Desk
+) -> tuple[PlanRequest, Plan | NoFeasiblePlan | None] | Refusal:
+    """The cluster by its names, and the plan of the model, or the given layout in its form."""
+    asked = question["model"] != NO_MODEL
+    if asked and parsed.layout:
+        judged = answer_estimate(question, desk)
+        return judged if isinstance(judged, Refusal) else (judged.request, _as_plan(judged))
+    intent = parsed.intent if asked else replace(parsed.intent, model=_any_model(desk))
+    request = resolve(intent, desk)
+    if isinstance(request, Refusal):
+        return request
+    return request, desk.planner(request) if asked else None
+
+
+def _as_plan(judged: EstimateAnswer) -> Plan:
     return Plan(
         layout=judged.estimate.layout,
         estimate=judged.estimate,
         alternatives=(),
         search=NOT_SEARCHED,
         explanation="",
-        request=request,
+        request=judged.request,
     )
 
 

@@ -149,7 +149,9 @@ def test_everything_wrong_is_said_at_once() -> None:
         ([], ""),
         ({"nodes": 2}, "gpu"),
         ({"gpu": "no such card"}, "gpu"),
+        ({"gpu": H100, "env": {"NCCL_DEBUG": 1}}, "env"),
         ({"model": "no such model", "gpu": H100}, "model"),
+        ({"model": "no such model", "gpu": H100, "layout": {"tp": 1}}, "model"),
         ({"model": "llama-3-8b", "gpu": H100, "layout": {"tp": "x"}}, "layout.tp"),
     ],
 )
