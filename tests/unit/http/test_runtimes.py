@@ -319,3 +319,13 @@ def authority_pem() -> str:
         .sign(key, hashes.SHA256())
     )
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def test_closing_gives_up_what_is_under_way(tmp_path):
+    async def scene():
+        async with reading(FakeApi(seconds=0.3), tmp_path) as (reader, _):
+            await reader.prefetch(reference(), 0.01)
+        await asyncio.sleep(0.35)
+        assert reader.known(reference()) is None
+
+    asyncio.run(scene())

@@ -327,3 +327,26 @@ def test_the_same_job_gets_the_same_bytes():
         json.dumps(patched(copy.deepcopy(job()), environment=ENVIRONMENT)) for _ in range(2)
     )
     assert first == second
+
+
+def test_a_job_that_states_all_of_it_gets_no_list_of_ours():
+    created = job(trainer=worker(env=env(**PLAN_ENV)))
+    assert {each.path for each in operations(created)} == {
+        "/spec/trainer/numProcPerNode",
+        "/metadata/annotations/training.vsr.dev~1plan-result",
+        "/metadata/annotations/training.vsr.dev~1auto-parallelism-reason",
+    }
+
+
+def test_a_variable_of_an_earlier_environment_is_kept_as_ours():
+    once = patched(job(), environment=ENVIRONMENT)
+    again = patched(once)
+    assert env_of(again)["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
+    assert operations(again) == ()
+
+
+@pytest.mark.parametrize("record", ["not json", "[1]", '[{"name": 1}]', "{}"])
+def test_a_record_that_is_not_ours_makes_nothing_ours(record):
+    created = job(trainer=worker(env=env(TP_DEGREE="4")))
+    created["metadata"]["annotations"][PREFIX + "environment"] = record
+    assert env_of(patched(created))["TP_DEGREE"] == "4"

@@ -7,7 +7,13 @@ import copy
 import pytest
 
 from app.trainjobs.adapter import Malformed, Skip, Undecidable, WantsPlan
-from app.trainjobs.kubeflow import KubeflowAdapter, RuntimeFacts, RuntimeReference, runtime_facts
+from app.trainjobs.kubeflow import (
+    KubeflowAdapter,
+    RuntimeFacts,
+    RuntimeReference,
+    runtime_facts,
+    wanted_runtime,
+)
 from tests.kubeflow.jobs import (
     A100,
     H100,
@@ -339,6 +345,44 @@ def test_a_job_without_trainer_is_left_alone():
             "spec.trainer.env[2].value",
             "global batch 128",
         ),
+        (
+            job(say={"model": "m", "nodes": "3"}),
+            "metadata.annotations[training.vsr.dev/nodes]",
+            "which says 2",
+        ),
+        (
+            job(say={"model": " "}),
+            "metadata.annotations[training.vsr.dev/model]",
+            "must not be empty",
+        ),
+        (
+            job(say={"architecture": "{"}),
+            "metadata.annotations[training.vsr.dev/architecture]",
+            "JSON object",
+        ),
+        (
+            job(say={"hf_config": "[]"}),
+            "metadata.annotations[training.vsr.dev/hf-config]",
+            "JSON object",
+        ),
+        (
+            job(say={"model": "m", "gpu": 8}),
+            "metadata.annotations[training.vsr.dev/gpu]",
+            "must be a string",
+        ),
+        (
+            job(
+                trainer=worker(env=env(TP_DEGREE="2", PARALLELISM_CONFIG_TP_SIZE="4")),
+                say={"model": "m", "launcher": "accelerate"},
+            ),
+            "spec.trainer.env[1].value",
+            "disagrees with spec.trainer.env[0].value",
+        ),
+        (
+            job(trainer=worker(env=env(DP_DEGREE="16", FSDP_DEGREE="3"))),
+            "spec.trainer.env[1].value",
+            "must equal the data-parallel degree 16",
+        ),
     ],
 )
 def test_a_field_that_cannot_be_read_is_named(created, path, words):
@@ -489,3 +533,39 @@ def test_a_placement_on_another_gpu_is_told(before, after, stated, words):
     assert len(wish.warnings) == (words is not None)
     assert adapter.warnings(update(new, old)) == wish.warnings
     assert all(words in each and len(each) <= 120 for each in wish.warnings)
+
+
+@pytest.mark.parametrize("count", [0, "0"])
+def test_no_gpu_at_all_is_unknown_and_not_none(count):
+    created = job(trainer=worker(resourcesPerNode={"limits": {"nvidia.com/gpu": count}}))
+    assert isinstance(ADAPTER.wish(creation(created)), Undecidable)
+
+
+def test_the_operators_label_of_an_amd_gpu_names_it():
+    label = {"beta.amd.com/gpu.product-name.AMD_Instinct_MI300X": "8"}
+    created = job(gpu_label=None, runtimePatches=[patch({"nodeSelector": label})])
+    assert intent(created).node_labels == label
+
+
+def test_a_lone_shard_degree_of_one_fixes_nothing():
+    assert intent(job(trainer=worker(env=env(FSDP_DEGREE="1")))).pins == {"vpp": 1}
+
+
+def test_accumulation_that_agrees_is_fine():
+    stated = env(DP_DEGREE="8", MICRO_BATCH_SIZE="2", GRAD_ACCUM_STEPS="8")
+    assert intent(job(trainer=worker(env=stated))).pins == {"vpp": 1, "dp": 8, "microbatch_size": 2}
+
+
+def test_a_batch_the_author_states_twice_alike_is_fine():
+    assert intent(job(trainer=worker(env=env(GLOBAL_BATCH_SIZE="128")))).global_batch_size == 128
+
+
+def test_only_a_creation_wants_a_runtime():
+    assert wanted_runtime(creation(job())).path == (
+        "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/torch-distributed"
+    )
+    assert wanted_runtime(update(job(), job())) is None
+    namespaced = {"kind": "TrainingRuntime", "name": "mine"}
+    assert wanted_runtime(creation(job(runtimeRef=namespaced))).namespace == "team"
+    alone = changed(job(runtimeRef=namespaced), namespace="")
+    assert wanted_runtime(creation(alone)) is None
