@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from app.planner.explain import TIME_WORDS, gib, largest_terms, layout_words, short_seconds
 from app.planner.layout import Layout
 from app.planner.request import Estimate, Plan
 from app.trainjobs.adapter import Setting
@@ -68,6 +69,21 @@ def config_line(plan: Plan) -> str:
     return " ".join(f"{key}={_word(value)}" for key, value in words.items())
 
 
+def reason_line(plan: Plan) -> str:
+    """Why this plan, in one sentence for people."""
+    estimate, request = plan.estimate, plan.request
+    time = estimate.time
+    costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != TIME_WORDS["compute"]]
+    word, seconds = costs[0]
+    return (
+        f"{layout_words(plan.layout)} is the fastest of {plan.search.configurations} layouts of "
+        f"{request.model.name} on {request.cluster.world_size} x {request.cluster.gpu.name} that "
+        f"are legal and fit: {short_seconds(time.total)} a step, {time.compute / time.total:.0%} "
+        f"of it compute and {seconds / time.total:.1%} {word}, with {gib(estimate.memory.total)} "
+        f"of {gib(estimate.gpu_memory_bytes)} GiB per GPU"
+    )
+
+
 def layout_json(layout: Layout) -> dict[str, Any]:
     """The layout's fields by name; `stage_layers` only where the split is uneven."""
     fields = asdict(layout)
@@ -102,6 +118,7 @@ def plan_json(plan: Plan, *, filled: Mapping[str, Any]) -> str:
         "sequence_length": request.workload.sequence_length,
         "catalog_version": request.catalog_version,
     }
+    document["explanation"] = " ".join(plan.explanation.split())
     if request.assumptions:
         document["assumptions"] = list(request.assumptions)
     if filled:

@@ -31,12 +31,12 @@ from app.trainjobs.plan_json import (
     config_line,
     plan_json,
     plan_variables,
+    reason_line,
     recomputes,
     rounded,
 )
 from app.trainjobs.vsr_fields import (
     INSTANCE_TYPE_LABEL,
-    INTENT_PATHS,
     LAYOUT_PATHS,
     added_variables,
     annotation,
@@ -79,6 +79,7 @@ JUDGED_FIELDS: Final = (
 class VsrAdapter:
     """`Adapter` of the TrainJob whose spec holds the degrees themselves."""
 
+    judges_updates: bool = True
     group: str = "training.vsr.dev"
     version: str = "v1alpha1"
     kind: str = "TrainJob"
@@ -192,7 +193,7 @@ def plan_edits(job: Job, plan: Plan) -> Iterator[Edit]:
     for name, value in model_spec.items():
         yield Edit(path=("spec", "modelSpec", name), value=value)
     yield annotated(labels.CONFIG, config_line(plan))
-    yield annotated(labels.REASON, one_line(plan.explanation))
+    yield annotated(labels.REASON, reason_line(plan))
     yield annotated(labels.PLAN, plan_json(plan, filled=filled))
 
 
@@ -285,11 +286,3 @@ def environment_edits(settings: tuple[Setting, ...]) -> Iterator[Edit]:
 def annotated(name: str, text: str) -> Edit:
     """An annotation as an edit."""
     return Edit(path=("metadata", "annotations", name), value=text)
-
-
-def one_line(text: str) -> str:
-    """`text` without line breaks."""
-    return " ".join(text.split())
-
-
-__all__ = ["INTENT_PATHS", "VsrAdapter"]

@@ -1,0 +1,183 @@
+"""Judging the layout a job states itself: is it legal, does it fit, is it worth a warning?
+
+A job says less than the planner needs to know. What it leaves open is never held against it: a
+rule that only breaks under an assumed number is a warning, and a job is over the card's memory only
+if it is so under every reading of what it does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+
+from app.planner.estimate import complete, estimate
+from app.planner.explain import TIME_WORDS, largest_terms
+from app.planner.intent import FieldError, TrainIntent, Unresolved
+from app.planner.request import Estimate, PlanRequest, Violation
+from app.trainjobs.adapter import DeclaredLayout
+
+Resolve = Callable[[TrainIntent], PlanRequest | Unresolved]
+
+NEAR_THE_LIMIT: Final = 0.9
+COMMUNICATION_BOUND: Final = 0.5
+DEGREES_RULE: Final = "degrees multiply to the GPUs"
+ASSUMED_BY_RULE: Final[Mapping[str, str]] = {
+    "microbatches fill the pipeline": "global_batch_size",
+    "global_batch % (microbatch * dp) == 0": "global_batch_size",
+    "sequence divides": "sequence_length",
+    "narrow precision needs aligned tokens": "sequence_length",
+    "layers % pp == 0": "framework",
+    "layers % (pp * vpp) == 0": "framework",
+    "moe with tp needs sequence parallelism": "framework",
+    "the framework has the offload": "framework",
+    "the framework has the precision": "framework",
+    "the framework has the recomputation": "framework",
+    "the framework has the sharding": "framework",
+    "framework has context parallelism": "framework",
+    "framework has expert parallelism": "framework",
+    "framework has interleaved schedule": "framework",
+    "framework has pipeline parallelism": "framework",
+    "framework has tensor parallelism": "framework",
+}
+"""Rules that hold only under a fact the job may have left to us, and the intent field it is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is wrong with a stated layout, and what should be known about it."""
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def judged(declared: DeclaredLayout, resolve: Resolve, *, known: Collection[str]) -> Verdict:
+    """The verdict on a stated layout. `known` are paths that have an error already."""
+    request = resolve(declared.intent)
+    if isinstance(request, Unresolved):
+        return Verdict(
+            warnings=tuple(
+                f"layout not checked: {each.path}: {each.message}" for each in request.errors
+            )
+        )
+    layout = complete(request, declared.fields)
+    if isinstance(layout, tuple):
+        return Verdict(
+            errors=tuple(
+                replace(each, path=declared.paths.get(each.path, each.path)) for each in layout
+            )
+        )
+    stated = estimate(request, layout)
+    errors = [*legality_errors(stated, declared, known=known)]
+    warnings = [*legality_warnings(stated, declared)]
+    readable = [each for each in readings(request, declared) if each.memory.total > 0]
+    if readable and not any(each.rule == DEGREES_RULE for each in stated.violations):
+        leanest = min(readable, key=lambda each: each.memory.total)
+        errors.extend(memory_errors(leanest, declared))
+        warnings.extend(memory_warnings(readable[0], leanest))
+        warnings.extend(speed_warnings(readable[0]))
+    return Verdict(errors=tuple(errors), warnings=tuple(warnings))
+
+
+def is_assumed(violation: Violation, declared: DeclaredLayout) -> bool:
+    """Whether the rule breaks only under a fact the job does not state."""
+    fact = ASSUMED_BY_RULE.get(violation.rule)
+    return fact is not None and getattr(declared.intent, fact) is None
+
+
+def legality_errors(
+    stated: Estimate, declared: DeclaredLayout, *, known: Collection[str]
+) -> Iterator[FieldError]:
+    """The rules the layout breaks whatever is assumed."""
+    for each in stated.violations:
+        if is_assumed(each, declared):
+            continue
+        field = "tp" if each.rule == DEGREES_RULE else each.field
+        path = declared.paths.get(field, field)
+        if each.rule == DEGREES_RULE and path in known:
+            continue
+        yield FieldError(path=path, value=declared.fields.get(field, ""), message=each.message)
+
+
+def legality_warnings(stated: Estimate, declared: DeclaredLayout) -> Iterator[str]:
+    """The rules the layout breaks under what we assume."""
+    for each in stated.violations:
+        if is_assumed(each, declared):
+            path = declared.paths.get(each.field, each.field)
+            fact = ASSUMED_BY_RULE[each.rule].replace("_", " ")
+            yield f"{path}: {each.message} ({fact} assumed)"
+
+
+def readings(request: PlanRequest, declared: DeclaredLayout) -> Iterator[Estimate]:
+    """Estimates under every recomputation and sharding the job may mean, the default first."""
+    first = complete(request, usable(request, declared.fields))
+    assert not isinstance(first, tuple)  # noqa: S101 - the same fields were completed before
+    choices: dict[str, tuple[str, ...]] = {
+        name: (getattr(first, name), *(each for each in all_kinds if each != getattr(first, name)))
+        for name, all_kinds in (
+            ("recompute", tuple(request.framework.kept)),
+            ("sharding", tuple(request.framework.states)),
+        )
+        if name not in declared.fields
+    }
+    for values in product(*choices.values()):
+        fields = {**usable(request, declared.fields), **dict(zip(choices, values, strict=True))}
+        layout = complete(request, fields)
+        if not isinstance(layout, tuple):
+            yield estimate(request, layout)
+
+
+def usable(request: PlanRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without a precision the GPU lacks: that is an error of its own."""
+    able = request.cluster.gpu.supports(fields.get("precision", ""))
+    return {name: value for name, value in fields.items() if name != "precision" or able}
+
+
+def gigabytes(amount: float) -> str:
+    """Bytes in GB, one decimal."""
+    return f"{amount / 1e9:.1f}"
+
+
+def memory_errors(leanest: Estimate, declared: DeclaredLayout) -> Iterator[FieldError]:
+    """The job is over the card under every reading."""
+    total, card = leanest.memory.total, leanest.gpu_memory_bytes
+    if total <= card:
+        return
+    yield FieldError(
+        path=declared.paths.get("tp", "tp"),
+        value=declared.fields.get("tp", ""),
+        message=(
+            f"one GPU would hold {gigabytes(total)} GB and has {gigabytes(card)} GB, "
+            f"{gigabytes(total - card)} GB too much with recompute {leanest.layout.recompute} and "
+            f"sharding {leanest.layout.sharding}; use more GPUs, a higher degree or a smaller "
+            "microbatch"
+        ),
+    )
+
+
+def memory_warnings(plain: Estimate, leanest: Estimate) -> Iterator[str]:
+    """The job fits, but not in every reading or not by much."""
+    total, card = plain.memory.total, plain.gpu_memory_bytes
+    if leanest.memory.total > card:
+        return
+    if total > card:
+        yield (
+            f"needs {gigabytes(total)} of {gigabytes(card)} GB per GPU unless it runs with "
+            f"recompute {leanest.layout.recompute} and sharding {leanest.layout.sharding} "
+            f"({gigabytes(leanest.memory.total)} GB)"
+        )
+    elif total > NEAR_THE_LIMIT * card:
+        yield (
+            f"close to the card: about {gigabytes(total)} of {gigabytes(card)} GB per GPU "
+            f"({total / card:.0%})"
+        )
+
+
+def speed_warnings(plain: Estimate) -> Iterator[str]:
+    """The job spends most of its step on the network."""
+    time = plain.time
+    sent = time.tp + time.cp + time.ep + time.pp_p2p + time.dp
+    if not plain.violations and sent > COMMUNICATION_BOUND * time.total:
+        costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != "compute"]
+        yield f"communication-bound: {sent / time.total:.0%} of a step, most of it {costs[0][0]}"

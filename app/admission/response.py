@@ -1,0 +1,90 @@
+"""`Decision` -> the AdmissionReview response the apiserver reads."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
+
+from app.admission.decision import Decision
+from app.admission.review import API_VERSION, KIND, Review
+from app.planner.intent import FieldError
+from app.trainjobs.patch import as_json
+
+UNPROCESSABLE: Final = 422
+WARNING_CHARACTERS: Final = 256
+"""What the apiserver cuts each warning to once the budget is exceeded."""
+WARNINGS_CHARACTERS: Final = 4000
+"""Of the apiserver's budget of 4096 for all warnings of one request."""
+MESSAGE_CHARACTERS: Final = 16_384
+
+
+def respond(review: Review, decision: Decision) -> dict[str, Any]:
+    """The whole response body. A patch and its type come together or not at all."""
+    response: dict[str, Any] = {"uid": review.uid, "allowed": decision.allowed}
+    if not decision.allowed:
+        response["status"] = status(review, decision)
+    if decision.operations:
+        patch = orjson.dumps(as_json(decision.operations))
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(patch).decode("ascii")
+    warnings = bounded(decision.warnings)
+    if warnings:
+        response["warnings"] = warnings
+    if decision.headline:
+        response["auditAnnotations"] = {"plan": printable(decision.headline)}
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}
+
+
+def response_bytes(review: Review, decision: Decision) -> bytes:
+    """The response body as sent; the same decision gives the same bytes."""
+    return orjson.dumps(respond(review, decision))
+
+
+def status(review: Review, decision: Decision) -> dict[str, Any]:
+    """A `metav1.Status` as the apiserver's own validation writes it."""
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": cut(printable(decision.message), MESSAGE_CHARACTERS),
+        "reason": "Invalid",
+        "details": {
+            "name": review.name,
+            "group": review.group,
+            "kind": review.kind,
+            "causes": [cause(each) for each in decision.causes],
+        },
+        "code": UNPROCESSABLE,
+    }
+
+
+def cause(error: FieldError) -> dict[str, str]:
+    """One `metav1.StatusCause`."""
+    reason = "FieldValueRequired" if error.value is None else "FieldValueInvalid"
+    return {"reason": reason, "message": printable(error.message), "field": printable(error.path)}
+
+
+def bounded(warnings: Iterable[str]) -> list[str]:
+    """The warnings once each, in order, within the apiserver's budget; what is cut is counted."""
+    texts = list(dict.fromkeys(cut(printable(each), WARNING_CHARACTERS) for each in warnings))
+    kept: list[str] = []
+    left = WARNINGS_CHARACTERS
+    for index, text in enumerate(texts):
+        if len(text) > left:
+            kept.append(f"and {len(texts) - index} more warnings")
+            break
+        kept.append(text)
+        left -= len(text)
+    return kept
+
+
+def printable(text: str) -> str:
+    """`text` on one line: warnings travel in HTTP headers."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+
+
+def cut(text: str, length: int) -> str:
+    """`text` with at most `length` characters."""
+    return text if len(text) <= length else text[: length - 3] + "..."
