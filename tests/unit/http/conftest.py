@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from app.catalog.loader import Catalog, load_catalog
-from starlette.testclient import TestClient
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
+from app.catalog.loader import Catalog, load_catalog
 from app.http.app import create_app
 from app.http.settings import Settings
 from app.main import Service, compose
+from tests.unit.http.client import Client
+
+
+@pytest.fixture(autouse=True)
+def lines() -> Iterator[list[EventDict]]:
+    """What is logged, as data: an unconfigured logger prints whole catalogs with a traceback."""
+    with capture_logs() as caught:
+        yield caught
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +35,6 @@ def service(catalog: Catalog) -> Service:
 
 
 @pytest.fixture
-def http(service: Service) -> Iterator[TestClient]:
+def http(service: Service) -> Client:
     """A client of the HTTPS port's application."""
-    with TestClient(create_app(service.deps)) as client:
-        yield client
+    return Client(create_app(service.deps))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from app.advisor import requests as asked
 from app.http import documents
@@ -20,6 +18,7 @@ from app.http.errors import CODES, RequestError
 from app.main import Service, warm_up
 from app.planner.request import PlanRequest
 from tests.faults.service import review
+from tests.unit.http.client import Client
 
 JSON = {"Content-Type": "application/json"}
 BODIES = ("/mutate", "/validate", "/v1/plan", "/v1/estimate")
@@ -43,7 +42,7 @@ def error_of(answer: Any, status: int) -> dict[str, Any]:
     return error
 
 
-def test_an_unknown_route_is_not_found(http: TestClient) -> None:
+def test_an_unknown_route_is_not_found(http: Client) -> None:
     assert error_of(http.get("/nowhere"), 404)["code"] == "not_found"
 
 
@@ -51,7 +50,7 @@ def test_an_unknown_route_is_not_found(http: TestClient) -> None:
     ("method", "path"),
     [("GET", path) for path in BODIES] + [("POST", "/healthz"), ("DELETE", "/metrics")],
 )
-def test_a_wrong_method_names_the_right_one(http: TestClient, method: str, path: str) -> None:
+def test_a_wrong_method_names_the_right_one(http: Client, method: str, path: str) -> None:
     answer = http.request(method, path)
     assert error_of(answer, 405)["code"] == "method_not_allowed"
     assert answer.headers["allow"] in answer.json()["error"]["message"]
@@ -69,19 +68,19 @@ def test_a_wrong_method_names_the_right_one(http: TestClient, method: str, path:
     ],
     ids=["text", "form", "nearly-json", "none", "compressed"],
 )
-def test_only_plain_json_is_read(http: TestClient, path: str, headers: dict[str, str]) -> None:
+def test_only_plain_json_is_read(http: Client, path: str, headers: dict[str, str]) -> None:
     error_of(http.post(path, content=b"{}", headers=headers), 415)
 
 
 @every_body
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
-def test_a_body_over_the_limit_is_refused(http: TestClient, path: str, *, declared: bool) -> None:
+def test_a_body_over_the_limit_is_refused(http: Client, path: str, *, declared: bool) -> None:
     content = b" " * (256 * 1024 + 1)
     body: Any = content if declared else iter([content])
     assert error_of(http.post(path, content=body, headers=JSON), 413)["code"] == "body_too_large"
 
 
-def test_a_body_of_the_limit_is_read(http: TestClient) -> None:
+def test_a_body_of_the_limit_is_read(http: Client) -> None:
     padded = review()
     padded["request"]["object"]["metadata"]["managedFields"] = [{"manager": ""}]
     missing = 256 * 1024 - len(json.dumps(padded))
@@ -111,7 +110,7 @@ NOT_JSON = {
 
 @every_body
 @pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
-def test_what_is_not_json_is_refused(http: TestClient, path: str, content: bytes) -> None:
+def test_what_is_not_json_is_refused(http: Client, path: str, content: bytes) -> None:
     error_of(http.post(path, content=content, headers=JSON), 400)
 
 
@@ -120,24 +119,24 @@ def test_what_is_not_json_is_refused(http: TestClient, path: str, content: bytes
     "content",
     ["null", "1", '"text"', "[]", "{}", '{"kind": "AdmissionReview"}', "9" * 200],
 )
-def test_json_that_is_no_review_is_malformed(http: TestClient, path: str, content: str) -> None:
+def test_json_that_is_no_review_is_malformed(http: Client, path: str, content: str) -> None:
     error = error_of(http.post(path, content=content.encode(), headers=JSON), 400)
     assert error["code"] == "malformed_review"
 
 
 @pytest.mark.parametrize("path", ["/v1/plan", "/v1/estimate"])
 @pytest.mark.parametrize("content", ["null", "1", "[]", "{}", '{"model": 1, "gpus": 2}'])
-def test_a_wrong_question_names_its_fields(http: TestClient, path: str, content: str) -> None:
+def test_a_wrong_question_names_its_fields(http: Client, path: str, content: str) -> None:
     error_of(http.post(path, content=content.encode(), headers=JSON), 422)
 
 
-def test_unknown_names_are_answered_with_near_ones(http: TestClient) -> None:
+def test_unknown_names_are_answered_with_near_ones(http: Client) -> None:
     error = error_of(http.post("/v1/plan", json=QUESTION | {"model": "lama-3-8b"}), 422)
     assert error["path"] == "model"
     assert "llama-3-8b" in error["message"]
 
 
-def test_a_review_is_answered_with_a_patch(http: TestClient) -> None:
+def test_a_review_is_answered_with_a_patch(http: Client) -> None:
     answer = http.post("/mutate?timeout=10s", json=review())
     assert answer.status_code == 200
     response = answer.json()["response"]
@@ -148,21 +147,21 @@ def test_a_review_is_answered_with_a_patch(http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("door", ["mutate", "validate"])
-def test_the_paths_of_existing_configurations_work(http: TestClient, door: str) -> None:
+def test_the_paths_of_existing_configurations_work(http: Client, door: str) -> None:
     old = http.post(f"/{door}-training-vsr-dev-v1alpha1-trainjob", json=review())
     new = http.post(f"/{door}", json=review())
     assert old.status_code == 200
     assert old.content == new.content
 
 
-def test_plan_and_estimate_answer(http: TestClient) -> None:
+def test_plan_and_estimate_answer(http: Client) -> None:
     plan = http.post("/v1/plan", json=QUESTION).json()
     assert plan["layout"]["tp"] >= 1
     judged = http.post("/v1/estimate", json=QUESTION | {"layout": plan["layout"]}).json()
     assert judged["step_time_seconds"] == plan["estimate"]["step_time_seconds"]
 
 
-def test_the_catalog_is_listed(http: TestClient) -> None:
+def test_the_catalog_is_listed(http: Client) -> None:
     assert "llama-3-8b" in http.get("/v1/models").text
     assert "H100" in http.get("/v1/gpus").text
 
@@ -180,22 +179,21 @@ class Broken:
 
 
 @pytest.fixture(params=[RuntimeError("bug"), MemoryError(), RecursionError()], ids=repr)
-def broken(service: Service, request: pytest.FixtureRequest) -> Iterator[TestClient]:
+def broken(service: Service, request: pytest.FixtureRequest) -> Client:
     planner = Broken(request.param)
     deps = replace(
         service.deps,
         admission=replace(service.deps.admission, plan=planner),
         desk=replace(service.deps.desk, planner=planner),
     )
-    with TestClient(create_app(deps), raise_server_exceptions=False) as client:
-        yield client
+    return Client(create_app(deps))
 
 
 @pytest.mark.parametrize(
     ("path", "body"), [("/mutate", review()), ("/v1/plan", QUESTION)], ids=["mutate", "plan"]
 )
 def test_our_own_fault_is_a_500_and_never_a_denial(
-    broken: TestClient, path: str, body: dict[str, Any]
+    broken: Client, path: str, body: dict[str, Any]
 ) -> None:
     """So that the failure policy decides, and nobody reads our insides."""
     error = error_of(broken.post(path, json=body), 500)
@@ -208,36 +206,36 @@ def test_our_own_fault_is_a_500_and_never_a_denial(
 def test_work_whose_answer_would_be_late_is_not_begun(service: Service) -> None:
     ticks = iter([0.0, 3.0])
     deps = replace(service.deps, clock=lambda: next(ticks))
-    with TestClient(create_app(deps)) as http:
-        answer = http.post("/mutate?timeout=2s", json=review())
+    http = Client(create_app(deps))
+    answer = http.post("/mutate?timeout=2s", json=review())
     assert error_of(answer, 504)["code"] == "deadline_exceeded"
 
 
 @pytest.mark.parametrize("timeout", ["", "soon", "-1s", "0s", "9" * 50, "1h", "30s"])
-def test_an_unreadable_timeout_is_the_longest(http: TestClient, timeout: str) -> None:
+def test_an_unreadable_timeout_is_the_longest(http: Client, timeout: str) -> None:
     assert http.post("/mutate", params={"timeout": timeout}, json=review()).status_code == 200
 
 
 def test_readiness_needs_a_certificate_and_a_warm_planner(service: Service) -> None:
-    with TestClient(create_probe_app(service.deps)) as http:
-        error = error_of(http.get("/readyz"), 503)
-        assert error["code"] == "not_ready"
-        assert "certificate" in error["message"]
-        assert "planner" in error["message"]
-        warm_up(service.deps)
-        assert "planner" not in error_of(http.get("/readyz"), 503)["message"]
-        assert error_of(http.get("/mutate"), 404)
-        assert http.get("/healthz").json() == {"status": "ok"}
+    http = Client(create_probe_app(service.deps))
+    error = error_of(http.get("/readyz"), 503)
+    assert error["code"] == "not_ready"
+    assert "certificate" in error["message"]
+    assert "planner" in error["message"]
+    warm_up(service.deps)
+    assert "planner" not in error_of(http.get("/readyz"), 503)["message"]
+    assert error_of(http.get("/mutate"), 404)
+    assert http.get("/healthz").json() == {"status": "ok"}
 
 
-def test_draining_asks_clients_to_close(service: Service, http: TestClient) -> None:
+def test_draining_asks_clients_to_close(service: Service, http: Client) -> None:
     assert "connection" not in http.get("/healthz").headers
     service.deps.health.draining = True
     assert http.get("/healthz").headers["connection"] == "close"
     assert error_of(http.get("/nowhere"), 404)
 
 
-def test_the_page_of_the_api_needs_nothing_from_elsewhere(http: TestClient) -> None:
+def test_the_page_of_the_api_needs_nothing_from_elsewhere(http: Client) -> None:
     page = http.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -245,7 +243,7 @@ def test_the_page_of_the_api_needs_nothing_from_elsewhere(http: TestClient) -> N
     assert "https://" not in page.text
 
 
-def test_the_description_lists_every_route(http: TestClient) -> None:
+def test_the_description_lists_every_route(http: Client) -> None:
     document = http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/mutate", "/validate", "/v1/plan", "/v1/estimate", "/v1/models", "/v1/gpus", "/healthz",
