@@ -11,7 +11,7 @@ Symbols: T tokens of one microbatch on one rank, h hidden, f feed-forward, V pad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.framework import Bytes, KeptActivations, StateBytes
@@ -124,7 +124,7 @@ def stage_params(request: PlanRequest, layout: Layout, stage: int) -> StageParam
         dense += model.outside_params
     routed = moe_layers * moe_routed
     if model.params_override:
-        scale = model.params_override / max(1, _counted(model))
+        scale = model.params_override / max(1, counted_params(model))
         dense, routed = dense * scale, routed * scale
     unit = max(
         plain_dense if plain else 0.0,
@@ -143,7 +143,7 @@ def stage_params(request: PlanRequest, layout: Layout, stage: int) -> StageParam
     )
 
 
-def _counted(model: ModelArchitecture) -> int:
+def counted_params(model: ModelArchitecture) -> int:
     """Parameters that follow from the sizes, without the override."""
     total = model.embedding_params + model.head_params + model.outside_params
     total += model.num_layers * (model.attention_params + model.layer_vector_params)
@@ -188,6 +188,54 @@ def per_parameter(copy: Bytes, group: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedStates:
+    """Bytes per parameter by what they are and where: on the device, on the host, or frozen.
+
+    Offloading the optimizer moves master and moments to the host, and under a sharded optimizer the
+    gradient shard too; offloading parameters moves sharded weights as well.
+    """
+
+    parameters: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    host: Bytes
+    frozen: Bytes
+
+
+NO_BYTES = Bytes()
+
+
+def placed_states(request: PlanRequest, layout: Layout) -> PlacedStates:
+    """Where each copy of a parameter lives under the layout and the workload."""
+    states = states_of(request, layout)
+    moments = MOMENT_BYTES[request.workload.optimizer]
+    optimizer = Bytes(
+        replicated=states.master.replicated + (0.0 if states.moments_sharded else moments),
+        sharded=states.master.sharded + (moments if states.moments_sharded else 0.0),
+    )
+    offload = request.workload.offload
+    moves_gradients = offload != "none" and states.gradients.sharded > 0
+    moves_weights = offload == "parameters" and states.weights.replicated == 0
+    moved = [optimizer] if offload != "none" else []
+    moved += [states.gradients] if moves_gradients else []
+    moved += [states.weights] if moves_weights else []
+    factor = request.framework.host_factor
+    base = NF4_BYTES if request.workload.task == "qlora" else float(SIXTEEN_BIT)
+    return PlacedStates(
+        parameters=NO_BYTES if moves_weights else states.weights,
+        gradients=NO_BYTES if moves_gradients else states.gradients,
+        optimizer=optimizer if offload == "none" else NO_BYTES,
+        host=Bytes(
+            replicated=factor * sum(each.replicated for each in moved),
+            sharded=factor * sum(each.sharded for each in moved),
+        ),
+        frozen=Bytes(sharded=base)
+        if layout.sharding in ("zero3", "hsdp")
+        else Bytes(replicated=base),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateTotals:
     """Device bytes of weights, gradients and optimizer of one rank, and what went to the host."""
 
@@ -198,58 +246,22 @@ class StateTotals:
 
 
 def state_totals(request: PlanRequest, layout: Layout, params: StageParams) -> StateTotals:
-    """Weights, gradients, master copy and moments of one rank.
+    """Weights, gradients, master copy and moments of one rank; a frozen base counts as weights."""
+    placed = placed_states(request, layout)
+    dense, routed = dense_shard_group(layout), expert_shard_group(layout)
 
-    Offloading the optimizer moves master and moments to the host, and under a sharded optimizer
-    the gradient shard too; offloading parameters moves the sharded weights as well.
-    """
-    states = states_of(request, layout)
-    moments = MOMENT_BYTES[request.workload.optimizer]
-    parameters = gradients = optimizer = 0.0
-    for count, group in (
-        (params.dense, dense_shard_group(layout)),
-        (params.routed, expert_shard_group(layout)),
-    ):
-        parameters += count * per_parameter(states.weights, group)
-        gradients += count * per_parameter(states.gradients, group)
-        optimizer += count * per_parameter(states.master, group)
-        optimizer += count * moments / (group if states.moments_sharded else 1)
-    frozen = _frozen_bytes(request, layout, params)
-    return _offloaded(
-        request,
-        StateTotals(
-            parameters=parameters + frozen, gradients=gradients, optimizer=optimizer, host=0.0
-        ),
-        weights_sharded=states.weights.replicated == 0,
-        gradients_sharded=states.gradients.sharded > 0,
-    )
+    def held(copy: Bytes) -> float:
+        return params.dense * per_parameter(copy, dense) + params.routed * per_parameter(
+            copy, routed
+        )
 
-
-def _frozen_bytes(request: PlanRequest, layout: Layout, params: StageParams) -> float:
-    """Bytes of the base model under LoRA, quantised under QLoRA; no gradient, no optimizer."""
-    each = NF4_BYTES if request.workload.task == "qlora" else SIXTEEN_BIT
-    sharded = layout.sharding in ("zero3", "hsdp")
-    dense_group = dense_shard_group(layout) if sharded else 1
-    routed_group = expert_shard_group(layout) if sharded else 1
-    return each * (params.frozen_dense / dense_group + params.frozen_routed / routed_group)
-
-
-def _offloaded(
-    request: PlanRequest, held: StateTotals, *, weights_sharded: bool, gradients_sharded: bool
-) -> StateTotals:
-    offload = request.workload.offload
-    if offload == "none":
-        return held
-    moved = held.optimizer + (held.gradients if gradients_sharded else 0.0)
-    parameters = held.parameters
-    if offload == "parameters" and weights_sharded:
-        moved += parameters
-        parameters = 0.0
+    frozen = params.frozen_dense * per_parameter(placed.frozen, dense)
+    frozen += params.frozen_routed * per_parameter(placed.frozen, routed)
     return StateTotals(
-        parameters=parameters,
-        gradients=0.0 if gradients_sharded else held.gradients,
-        optimizer=0.0,
-        host=moved * request.framework.host_factor,
+        parameters=held(placed.parameters) + frozen,
+        gradients=held(placed.gradients),
+        optimizer=held(placed.optimizer),
+        host=held(placed.host),
     )
 
 
@@ -286,17 +298,17 @@ def activation_bytes_per_layer(
     return tokens * values * bytes_per_value
 
 
-def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
+def in_flight(pp: int, vpp: int, stage: int, microbatches: int) -> float:
     """Microbatches whose activations stage `stage` holds at once, in whole-stage units.
 
     1F1B keeps pp - stage. Interleaving keeps the warm-up chunks of Megatron's schedule:
     2 (pp - stage - 1) + (vpp - 1) pp, and the one in work, of 1 / vpp each.
     Source: Narayanan et al., arXiv:2104.04473, section 2.2; Korthikanti et al., section 4.2.3.
     """
-    if layout.vpp == 1:
-        return float(min(microbatches, layout.pp - stage))
-    warmup = 2 * (layout.pp - stage - 1) + (layout.vpp - 1) * layout.pp + 1
-    return min(microbatches * layout.vpp, warmup) / layout.vpp
+    if vpp == 1:
+        return float(min(microbatches, pp - stage))
+    warmup = 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
+    return min(microbatches * vpp, warmup) / vpp
 
 
 def stage_activation_bytes(
@@ -311,7 +323,7 @@ def stage_activation_bytes(
     kept = request.framework.kept[layout.recompute]
     per_microbatch = plain * activation_bytes_per_layer(request, layout, kept, routed=False)
     per_microbatch += moe_layers * activation_bytes_per_layer(request, layout, kept, routed=True)
-    total = per_microbatch * in_flight(layout, stage, microbatches)
+    total = per_microbatch * in_flight(layout.pp, layout.vpp, stage, microbatches)
     if layout.recompute == "full":
         everything = request.framework.kept["none"]
         total += activation_bytes_per_layer(request, layout, everything, routed=moe_layers > 0)
@@ -390,12 +402,11 @@ def stages_that_can_be_worst(request: PlanRequest, layout: Layout) -> tuple[int,
 
 
 def memory(request: PlanRequest, layout: Layout) -> MemoryBytes:
-    """The terms of the stage that holds most."""
+    """The device terms of the stage that holds most, and the most any rank puts on its host."""
     microbatches = num_microbatches(request, layout)
-    return max(
-        (
-            stage_memory(request, layout, stage, microbatches)
-            for stage in stages_that_can_be_worst(request, layout)
-        ),
-        key=lambda held: held.total,
-    )
+    stages = [
+        stage_memory(request, layout, stage, microbatches)
+        for stage in stages_that_can_be_worst(request, layout)
+    ]
+    fullest = max(stages, key=lambda held: held.total)
+    return replace(fullest, host=max(held.host for held in stages))

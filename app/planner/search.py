@@ -1,196 +1,50 @@
 """The best legal layout that fits: exact branch and bound.
 
-Nodes (tp, pp, cp, ep) are visited in the order of a lower bound on their step time; the search ends
-when the next bound exceeds the best step found. Inside a node, precision, microbatch and
-recomputation fix the pipeline's time; vpp and sharding come last. Memory is computed only for
-leaves that would win on time.
+Groups (tp, cp, ep) are visited in the order of a lower bound on compute and layer traffic. In a
+group each pp makes a node, whose bound adds the bubble and the cheapest recomputation
+that some sharding has memory for. Leaves choose precision, microbatch, recompute, sharding, vpp.
 
 Why no pruning loses the optimum:
-- `node_bound` is proven in its docstring.
-- A (precision, microbatch, recompute) group is skipped when its pipeline alone, at the largest vpp,
-  takes longer than the best step: every term `assemble` adds to it is at least zero.
-- A leaf is skipped before its memory is known only when its exact step time is not better.
+- `group_bound` and `node_bound` are proven in their docstrings; a node or group is left out only
+  when its bound exceeds the best step found.
+- A (precision, microbatch, recompute) is left out when its pipeline alone, at the largest vpp,
+  takes longer than the best step: every term `Kernel.step` adds to it is at least zero.
+- A sharding is left out when it does not fit under the plain schedule: an interleaved one keeps at
+  least as many microbatches in flight, since 2 (pp - i - 1) + (v - 1) pp + 1 >= v (pp - i) for
+  every stage i and v >= 2, and m v >= v (pp - i).
 Equal times are ordered by `moving_parts`, so the answer does not depend on the order of visits.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 
-from app.planner.estimate import complete, estimate, host_fits, judge, limit_bytes
-from app.planner.explain import explained, gib, layout_words
+from app.planner.estimate import estimate, limit_bytes
+from app.planner.explain import explained
+from app.planner.kernel import Kernel
 from app.planner.layout import Layout
-from app.planner.legality import violations
-from app.planner.memory import memory
-from app.planner.request import (
-    Estimate,
-    MemoryBytes,
-    NoFeasiblePlan,
-    Pins,
-    Plan,
-    PlanRequest,
-    SearchStats,
-    TimeSeconds,
-)
-from app.planner.space import (
-    Axes,
-    Node,
-    axes,
-    fills,
-    leaf,
-    moving_parts,
-    nodes,
-)
-from app.planner.timing import (
-    PipelineSeconds,
-    SharedSeconds,
-    assemble,
-    cp_seconds_per_layer,
-    ep_seconds_per_layer,
-    head_seconds,
-    layer_seconds,
-    pipeline_seconds,
-    shared_seconds,
-    tp_seconds_per_layer,
-)
+from app.planner.memory import in_flight
+from app.planner.refuse import refused
+from app.planner.request import Estimate, NoFeasiblePlan, Plan, PlanRequest, SearchStats
+from app.planner.space import Node, count_leaves, groups, leaf, moving_parts
 
-Key = tuple[object, ...]
+INFEASIBLE = float("inf")
 
-MAX_GROWTH = 64
-"""The largest growth of the cluster a refusal tries."""
+ROUNDING = 1e-9
+"""Bounds are lowered by this share, so that rounding never prunes the optimum."""
 
 
-@dataclass(slots=True)
-class Costs:
-    """Memo of the cost functions for one request; each value depends on its key alone."""
-
-    request: PlanRequest
-    layers: dict[Key, tuple[float, float]] = field(default_factory=dict)
-    pipelines: dict[Key, PipelineSeconds] = field(default_factory=dict)
-    shared: dict[Key, SharedSeconds] = field(default_factory=dict)
-
-    def model_seconds(self, layout: Layout) -> tuple[float, float]:
-        """Per token and fixed seconds of all layers and the head, without recomputation."""
-        key = (layout.tp, layout.cp, layout.ep, layout.sequence_parallel, layout.precision)
-        found = self.layers.get(key)
-        if found is None:
-            found = self.layers[key] = _model_seconds(self.request, layout)
-        return found
-
-    def pipeline(self, layout: Layout) -> PipelineSeconds:
-        """One microbatch through the pipeline."""
-        even = layout.vpp > 1
-        key = (
-            layout.tp,
-            layout.pp,
-            layout.cp,
-            layout.ep,
-            layout.precision,
-            layout.microbatch_size,
-            layout.recompute,
-            even and self.request.framework.uneven_pipeline,
-        )
-        found = self.pipelines.get(key)
-        if found is None:
-            found = self.pipelines[key] = pipeline_seconds(self.request, layout)
-        return found
-
-    def sharding(self, layout: Layout) -> SharedSeconds:
-        """Data-parallel traffic and update."""
-        key = (
-            layout.tp,
-            layout.pp,
-            layout.cp,
-            layout.ep,
-            layout.sharding,
-            layout.dp_shard,
-            layout.precision == "fp32",
-        )
-        found = self.shared.get(key)
-        if found is None:
-            found = self.shared[key] = shared_seconds(self.request, layout)
-        return found
-
-    def step(self, layout: Layout, microbatches: int) -> TimeSeconds:
-        """The step time, the same as `timing.step_time`."""
-        return assemble(
-            self.request,
-            layout,
-            microbatches=microbatches,
-            pipeline=self.pipeline(layout),
-            shared=self.sharding(layout),
-        )
-
-
-def _model_seconds(request: PlanRequest, layout: Layout) -> tuple[float, float]:
-    model = request.model
-    total = head_seconds(request, layout)
-    for layers, routed in ((model.num_dense_layers, False), (model.num_moe_layers, True)):
-        if not layers:
-            continue
-        one = layer_seconds(request, layout, routed=routed).with_recompute(0.0)
-        one = one.plus(
-            tp_seconds_per_layer(request, layout, routed=routed, recompute_fraction=0.0)
-        ).plus(cp_seconds_per_layer(request, layout))
-        if routed:
-            one = one.plus(ep_seconds_per_layer(request, layout, recompute_fraction=0.0))
-        total = total.plus(one.times(layers))
-    return total.per_token, total.fixed
-
-
-@dataclass(frozen=True, slots=True)
-class BoundedNode:
-    """A node, its leaf choices and the lower bound of their step times."""
-
-    bound: float
-    node: Node
-    axes: Axes
-
-
-def node_bound(costs: Costs, node: Node, choice: Axes) -> float:
-    """A lower bound on the step time of every leaf of `node`.
-
-    Let S(T) = A T + B be the seconds all pp stages together need for a microbatch of T tokens
-    without recomputation and launch floor, both of which only add. A step takes at least
-        (m - 1/v) slowest + S / v  >=  S / pp * (m + (pp - 1) / v)
-    because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
-    the batch this is (A N + B m + (A T + B) (pp - 1) / v) / pp, which is least at the largest v,
-    the smallest m in the B m term and the smallest T in the bubble term. Every other term is >= 0.
-    """
-    request = costs.request
-    length = request.workload.sequence_length
-    per_replica = request.workload.global_batch_size // node.dp
-    tokens = per_replica * length / node.cp
-    fewest = per_replica // max(choice.microbatches)
-    smallest = min(choice.microbatches) * length / node.cp
-    fill = (node.pp - 1) / max(choice.vpps)
-    best = float("inf")
-    for precision in choice.precisions:
-        probe = leaf(
-            node,
-            precision=precision,
-            microbatch=1,
-            recompute=choice.recomputes[0],
-            sharding=choice.shardings[0],
-            vpp=1,
-        )
-        per_token, fixed = costs.model_seconds(probe)
-        seconds = per_token * tokens + fixed * fewest + (per_token * smallest + fixed) * fill
-        best = min(best, seconds / node.pp)
-    return best * (1 - 1e-12)
-
-
-@dataclass(slots=True)
 class Incumbent:
-    """The best leaf so far."""
+    """The best leaf so far, and how much was looked at."""
 
-    layout: Layout | None = None
-    time: TimeSeconds | None = None
-    memory: MemoryBytes | None = None
-    seconds: float = float("inf")
-    parts: tuple[int, ...] = ()
-    evaluated: int = 0
-    feasible: int = 0
+    def __init__(self) -> None:
+        self.layout: Layout | None = None
+        self.seconds = float("inf")
+        self.parts: tuple[int, ...] = ()
+        self.configurations = 0
+        self.nodes = 0
+        self.evaluated = 0
+        self.feasible = 0
 
     def beaten_by(self, seconds: float, layout: Layout) -> bool:
         """Whether a leaf of that time would replace this one."""
@@ -198,236 +52,331 @@ class Incumbent:
             return seconds < self.seconds
         return moving_parts(layout) < self.parts
 
-
-def search_node(costs: Costs, bounded: BoundedNode, best: Incumbent) -> None:
-    """Look at every leaf of one node that may beat `best`."""
-    request, node, choice = costs.request, bounded.node, bounded.axes
-    per_replica = request.workload.global_batch_size // node.dp
-    largest = max(choice.vpps)
-    for precision in choice.precisions:
-        for microbatch in reversed(choice.microbatches):
-            count = per_replica // microbatch
-            for recompute in choice.recomputes:
-                probe = leaf(
-                    node,
-                    precision=precision,
-                    microbatch=microbatch,
-                    recompute=recompute,
-                    sharding=choice.shardings[0],
-                    vpp=1,
-                )
-                pipeline = costs.pipeline(probe)
-                slowest = pipeline.slowest.total
-                floor = slowest * count + (pipeline.all_stages - slowest) / largest
-                if floor > best.seconds:
-                    continue
-                for sharding in choice.shardings:
-                    for vpp in choice.vpps:
-                        if fills(request, node, microbatch=microbatch, vpp=vpp):
-                            consider(
-                                costs,
-                                leaf(
-                                    node,
-                                    precision=precision,
-                                    microbatch=microbatch,
-                                    recompute=recompute,
-                                    sharding=sharding,
-                                    vpp=vpp,
-                                ),
-                                count,
-                                best,
-                            )
+    def take(self, seconds: float, layout: Layout) -> None:
+        """Replace the best leaf."""
+        self.feasible += 1
+        self.layout = layout
+        self.seconds = seconds
+        self.parts = moving_parts(layout)
 
 
-def consider(costs: Costs, layout: Layout, microbatches: int, best: Incumbent) -> None:
-    """Replace `best` by `layout` if it is better and fits."""
-    request = costs.request
-    best.evaluated += 1
-    time = costs.step(layout, microbatches)
-    if not best.beaten_by(time.total, layout):
-        return
-    held = memory(request, layout)
-    if held.total > limit_bytes(request) or not host_fits(request, held):
-        return
-    best.feasible += 1
-    best.layout, best.time, best.memory = layout, time, held
-    best.seconds, best.parts = time.total, moving_parts(layout)
+class Visit:
+    """One node being searched, with the device bytes of its stages.
 
+    `held[i][s]` is what stage s holds whatever the microbatch under layout i (a precision and a
+    sharding), `kept[r][s]` and `once[r][s]` what one sequence adds under recomputation r.
+    """
 
-def bounded_nodes(costs: Costs) -> list[BoundedNode]:
-    """Every node with at least one leaf, cheapest bound first."""
-    request = costs.request
-    found = []
-    for node in nodes(request):
-        choice = axes(request, node)
-        if (
-            choice.precisions
-            and choice.microbatches
-            and choice.recomputes
-            and choice.shardings
-            and choice.vpps
-        ):
-            found.append(BoundedNode(node_bound(costs, node, choice), node, choice))
-    found.sort(key=lambda each: each.bound)
-    return found
+    def __init__(self, kernel: Kernel, node: Node, room: tuple[float, float]) -> None:
+        axes = node.axes
+        self.node = node
+        self.axes = axes
+        self.per_replica = kernel.batch // node.dp
+        self.sequences = kernel.length / node.cp
+        self.kinds = kernel.stage_kinds(node.pp, 1)
+        self.layouts: list[Layout] = []
+        self.offsets: list[int] = []
+        self.starts: list[int] = []
+        self.held: list[list[float]] = []
+        for precision in axes.precisions:
+            self.starts.append(len(self.layouts))
+            for offset in range(len(axes.shardings)):
+                self.place(kernel, precision, offset, room)
+        self.starts.append(len(self.layouts))
+        self.kept: list[list[float]] = []
+        self.once: list[list[float]] = []
+        if self.layouts:
+            for recompute in axes.recomputes:
+                pairs = [kernel.kept(self.layouts[0], kind, recompute) for kind in self.kinds]
+                self.kept.append([kept for kept, _ in pairs])
+                self.once.append([once for _, once in pairs])
 
-
-def count_leaves(request: PlanRequest, ordered: list[BoundedNode]) -> int:
-    """Leaves of the whole space."""
-    total = 0
-    for bounded in ordered:
-        node, choice = bounded.node, bounded.axes
-        kinds = len(choice.precisions) * len(choice.recomputes) * len(choice.shardings)
-        pairs = sum(
-            fills(request, node, microbatch=microbatch, vpp=vpp)
-            for microbatch in choice.microbatches
-            for vpp in choice.vpps
+    def place(self, kernel: Kernel, precision: str, offset: int, room: tuple[float, float]) -> None:
+        """Add the layout of a precision and sharding, unless its states alone do not fit."""
+        layout = leaf(
+            self.node,
+            precision=precision,
+            microbatch=self.axes.microbatches[0],
+            recompute=self.axes.recomputes[0],
+            sharding=self.axes.shardings[offset],
+            vpp=1,
         )
-        total += kinds * pairs
-    return total
+        limit, host_limit = room
+        held: list[float] = []
+        for kind in self.kinds:
+            device, host = kernel.held(layout, kind)
+            if device > limit or (host_limit and host * kernel.gpus_per_node > host_limit):
+                return
+            held.append(device)
+        self.layouts.append(layout)
+        self.offsets.append(offset)
+        self.held.append(held)
+
+    def fits(self, index: int, recompute: int, microbatch: int, vpp: int, limit: float) -> bool:
+        """Whether every stage has room for the leaf."""
+        count = self.per_replica // microbatch
+        held, kept, once = self.held[index], self.kept[recompute], self.once[recompute]
+        for place in range(len(held)):
+            flight = in_flight(self.node.pp, vpp, self.kinds[place].index, count)
+            if held[place] + microbatch * (kept[place] * flight + once[place]) > limit:
+                return False
+        return True
+
+
+def model_seconds(
+    kernel: Kernel, layout: Layout, fraction: float, again: float
+) -> tuple[float, float]:
+    """Per token and fixed seconds of all layers and the head, launch floor aside."""
+    slope, fixed = kernel.head(layout)
+    dense = kernel.num_dense_layers
+    for layers, routed in ((dense, False), (kernel.num_layers - dense, True)):
+        if layers:
+            costs = kernel.layer(layout, routed=routed)
+            slope += layers * (
+                costs.forward_slope * (1 + fraction)
+                + costs.backward_slope
+                + costs.traffic_slope
+                + again * costs.again_slope
+            )
+            fixed += layers * (
+                costs.forward_fixed * (1 + fraction)
+                + costs.backward_fixed
+                + costs.traffic_fixed
+                + again * costs.again_fixed
+            )
+    return slope, fixed
+
+
+def group_bound(kernel: Kernel, node: Node) -> float:
+    """A lower bound on the step of every leaf with the tp, cp and ep of `node`, any pp.
+
+    All stages together spend at least A per token; pp stages work side by side, so a step takes at
+    least A N / pp for the N = batch * length / (dp * cp) tokens of a rank. As
+    dp = world / (tp pp cp) the pp cancels: A * batch * length * tp / world.
+    """
+    tokens = kernel.batch * kernel.length * node.tp / kernel.world_size
+    best = INFEASIBLE
+    for precision in node.axes.precisions:
+        layout = Layout(
+            tp=node.tp,
+            cp=node.cp,
+            ep=node.ep,
+            dp=node.dp,
+            sequence_parallel=node.sequence_parallel,
+            precision=precision,  # type: ignore[arg-type]
+        )
+        slope, _ = model_seconds(kernel, layout, 0.0, 0.0)
+        best = min(best, slope * tokens)
+    return best * (1 - ROUNDING)
+
+
+def node_bound(kernel: Kernel, visit: Visit, limit: float) -> float:
+    """A lower bound on the step of every leaf of a node that fits; infinite if none can.
+
+    Let S(T) = A T + B be the seconds all pp stages together need for a microbatch of T tokens with
+    one recomputation, the launch floor aside, which only adds. A step takes at least
+        (m - 1/v) slowest + S / v  >=  S / pp * (m + (pp - 1) / v)
+    because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
+    the batch this is (A N + B m + (A T + B) (pp - 1) / v) / pp, least at the largest v, smallest
+    m in the B m term and smallest T in the bubble term. Every other term is at least zero.
+    A recomputation counts only if some sharding has room for the smallest microbatch in the plain
+    schedule: larger microbatches and interleaving hold more.
+    """
+    node, axes = visit.node, visit.axes
+    tokens = visit.per_replica * visit.sequences
+    smallest = axes.microbatches[0]
+    fewest = visit.per_replica // axes.microbatches[-1]
+    fill = (node.pp - 1) / axes.vpps[-1]
+    best = INFEASIBLE
+    for precision in range(len(axes.precisions)):
+        some = range(visit.starts[precision], visit.starts[precision + 1])
+        for place in range(len(axes.recomputes)):
+            if not [i for i in some if visit.fits(i, place, smallest, 1, limit)]:
+                continue
+            recompute = axes.recomputes[place]
+            again = 1.0 if recompute == "full" else 0.0
+            layout = visit.layouts[some.start]
+            slope, fixed = model_seconds(kernel, layout, kernel.fractions[recompute], again)
+            shortest = slope * smallest * visit.sequences + fixed
+            seconds = (slope * tokens + fixed * fewest + shortest * fill) / node.pp
+            best = min(best, seconds)
+    return best * (1 - ROUNDING) if best < INFEASIBLE else best
+
+
+def search_node(kernel: Kernel, visit: Visit, best: Incumbent, limit: float) -> None:
+    """Look at every (precision, recomputation, microbatch) of one node that may beat `best`."""
+    axes = visit.axes
+    best.nodes += 1
+    for precision in range(len(axes.precisions)):
+        some = range(visit.starts[precision], visit.starts[precision + 1])
+        for place in range(len(axes.recomputes)):
+            for microbatch in reversed(axes.microbatches):
+                able = [i for i in some if visit.fits(i, place, microbatch, 1, limit)]
+                if able:
+                    search_leaves(
+                        kernel,
+                        visit,
+                        best,
+                        able=able,
+                        place=place,
+                        microbatch=microbatch,
+                        limit=limit,
+                    )
+
+
+def search_leaves(
+    kernel: Kernel,
+    visit: Visit,
+    best: Incumbent,
+    *,
+    able: list[int],
+    place: int,
+    microbatch: int,
+    limit: float,
+) -> None:
+    """Look at every vpp and sharding under one (precision, recomputation, microbatch).
+
+    `able` are the layouts that fit with the plain schedule; interleaving holds more.
+    """
+    node, axes = visit.node, visit.axes
+    count = visit.per_replica // microbatch
+    tokens = microbatch * visit.sequences
+    layout = visit.layouts[able[0]]
+    slowest, total = kernel.pipeline(layout, axes.recomputes[place], tokens, visit.kinds)
+    if slowest * count + (total - slowest) / axes.vpps[-1] > best.seconds:
+        return
+    crossing = 0.0
+    if node.pp > 1:
+        slope, fixed = kernel.p2p(layout)
+        crossing = slope * tokens + fixed
+    for vpp in axes.vpps:
+        if vpp > 1 and count % node.pp:
+            break
+        if slowest * count + (total - slowest) / vpp > best.seconds:
+            continue
+        for index in able:
+            shared = kernel.shared(visit.layouts[index])
+            seconds = kernel.step(
+                shared,
+                pp=node.pp,
+                microbatches=count,
+                vpp=vpp,
+                slowest=slowest,
+                total=total,
+                crossing=crossing,
+            )
+            best.evaluated += 1
+            if seconds > best.seconds:
+                continue
+            found = replace(
+                visit.layouts[index],
+                microbatch_size=microbatch,
+                recompute=axes.recomputes[place],  # type: ignore[arg-type]
+                vpp=vpp,
+            )
+            if best.beaten_by(seconds, found) and (
+                vpp == 1 or visit.fits(index, place, microbatch, vpp, limit)
+            ):
+                best.take(seconds, found)
+
+
+def best_layout(request: PlanRequest) -> Incumbent:
+    """The best leaf of the whole space; its `layout` is `None` when nothing legal fits."""
+    kernel, best = Kernel(request), Incumbent()
+    room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
+    ordered: list[tuple[float, int, list[Node]]] = []
+    for nodes in groups(request):
+        ordered.append((group_bound(kernel, nodes[0]), len(ordered), nodes))
+        for node in nodes:
+            best.configurations += count_leaves(request, node)
+    ordered.sort()
+    for bound, _, nodes in ordered:
+        if bound > best.seconds:
+            break
+        search_group(kernel, nodes, best, room)
+    return best
+
+
+def search_group(
+    kernel: Kernel, nodes: list[Node], best: Incumbent, room: tuple[float, float]
+) -> None:
+    """Look at the nodes of one group, most promising first."""
+    bounded: list[tuple[float, int, Visit]] = []
+    for node in nodes:
+        visit = Visit(kernel, node, room)
+        bound = node_bound(kernel, visit, room[0])
+        if bound < INFEASIBLE and bound <= best.seconds:
+            bounded.append((bound, node.pp, visit))
+    bounded.sort()
+    for bound, _, visit in bounded:
+        if bound > best.seconds:
+            break
+        search_node(kernel, visit, best, room[0])
 
 
 def best_estimate(request: PlanRequest) -> tuple[Estimate | None, SearchStats]:
     """The best layout's estimate, or `None` when nothing legal fits."""
-    costs = Costs(request)
-    ordered = bounded_nodes(costs)
-    best = Incumbent()
-    for bounded in ordered:
-        if bounded.bound > best.seconds:
-            break
-        search_node(costs, bounded, best)
-    leaves = count_leaves(request, ordered)
+    best = best_layout(request)
     stats = SearchStats(
-        configurations=leaves,
+        configurations=best.configurations,
         evaluated=best.evaluated,
-        legal=leaves,
+        legal=best.configurations,
         feasible=best.feasible,
     )
-    if best.layout is None or best.time is None or best.memory is None:
+    if best.layout is None:
         return None, stats
-    judged = judge(request, best.layout, broken=(), held=best.memory, time=best.time, known=True)
-    return judged, stats
-
-
-def leanest(request: PlanRequest, ordered: list[BoundedNode]) -> Estimate | None:
-    """The legal layout that needs least memory, fitting or not.
-
-    One microbatch of the smallest size at a time, no interleaving: larger ones hold more.
-    """
-    best: tuple[float, Layout] | None = None
-    for bounded in ordered:
-        for recompute in bounded.axes.recomputes:
-            for sharding in bounded.axes.shardings:
-                layout = leaf(
-                    bounded.node,
-                    precision=bounded.axes.precisions[0],
-                    microbatch=min(bounded.axes.microbatches),
-                    recompute=recompute,
-                    sharding=sharding,
-                    vpp=min(bounded.axes.vpps),
-                )
-                total = memory(request, layout).total
-                if best is None or total < best[0]:
-                    best = (total, layout)
-    return None if best is None else estimate(request, best[1])
-
-
-def more_nodes(request: PlanRequest) -> int:
-    """The smallest doubling of the nodes that makes the job fit, 0 if none up to `MAX_GROWTH`.
-
-    The global batch grows with the nodes, so that every rank keeps its share.
-    """
-    factor = 2
-    while factor <= MAX_GROWTH:
-        grown = replace(
-            request,
-            cluster=replace(request.cluster, nodes=request.cluster.nodes * factor),
-            workload=replace(
-                request.workload,
-                global_batch_size=request.workload.global_batch_size * factor,
-            ),
-        )
-        if best_estimate(grown)[0] is not None:
-            return grown.cluster.nodes
-        factor *= 2
-    return 0
-
-
-def remedies(request: PlanRequest) -> tuple[str, ...]:
-    """What would make it fit, each tried by a search."""
-    found = []
-    nodes_needed = more_nodes(request)
-    if nodes_needed:
-        found.append(f"{nodes_needed} nodes instead of {request.cluster.nodes} would fit")
-    if request.workload.offload == "none" and "optimizer" in request.framework.offloads:
-        moved = replace(request, workload=replace(request.workload, offload="optimizer"))
-        if best_estimate(moved)[0] is not None:
-            found.append("offloading the optimizer to host memory would fit")
-    if request.workload.optimizer == "adamw":
-        lean = replace(request, workload=replace(request.workload, optimizer="adamw_8bit"))
-        if best_estimate(lean)[0] is not None:
-            found.append("an 8-bit optimizer without fp32 master weights would fit")
-    if request.pins != Pins():
-        free = replace(request, pins=Pins())
-        if best_estimate(free)[0] is not None:
-            found.append("without the pinned fields a layout fits")
-    return tuple(found)
-
-
-def refused(request: PlanRequest, stats: SearchStats) -> NoFeasiblePlan:
-    """Why nothing fits: the nearest miss with its numbers, or the rules that leave no layout."""
-    nearest = leanest(request, bounded_nodes(Costs(request)))
-    if nearest is None:
-        return NoFeasiblePlan(
-            reasons=no_layout_reasons(request),
-            nearest=None,
-            short_by_bytes=0.0,
-            remedies=remedies(request),
-            search=stats,
-            request=request,
-        )
-    short = max(0.0, nearest.memory.total - nearest.limit_bytes)
-    if short:
-        reason = (
-            f"no layout fits: the leanest ({layout_words(nearest.layout)}) needs "
-            f"{gib(nearest.memory.total)} GiB of the {gib(nearest.limit_bytes)} GiB usable on "
-            f"{request.cluster.gpu.name}, {gib(short)} GiB too much"
-        )
-    else:
-        host = request.cluster.host_memory_bytes_per_node
-        reason = (
-            f"offloading needs {gib(nearest.memory.host)} GiB of host memory per node and a node "
-            f"has {gib(host)} GiB"
-        )
-    return NoFeasiblePlan(
-        reasons=(reason,),
-        nearest=nearest,
-        short_by_bytes=short,
-        remedies=remedies(request),
-        search=stats,
-        request=request,
-    )
-
-
-def no_layout_reasons(request: PlanRequest) -> tuple[str, ...]:
-    """The rules that the pinned fields, or the plainest layout, break."""
-    given = {name: value for name, value in asdict(request.pins).items() if value is not None}
-    layout = complete(request, given)
-    if isinstance(layout, Layout):
-        broken = violations(request, layout)
-        if broken:
-            return tuple(each.message for each in broken)
-    batch, world = request.workload.global_batch_size, request.cluster.world_size
-    reason = (
-        f"no legal layout of {request.model.name} on {world} GPUs with a global batch of {batch}; "
-        f"a global batch that is a multiple of {world} gives the most choices"
-    )
-    return (reason,)
+    return estimate(request, best.layout), stats
 
 
 def plan(request: PlanRequest) -> Plan | NoFeasiblePlan:
     """The fastest legal layout that fits, explained; or why there is none."""
-    estimate_found, stats = best_estimate(request)
-    if estimate_found is None:
-        return refused(request, stats)
-    return explained(request, estimate_found, stats)
+    found, stats = best_estimate(request)
+    if found is None:
+        return refused(request, stats, nearest=leanest(request), fits=fits_somewhere)
+    return explained(request, found, stats)
+
+
+def fits_somewhere(request: PlanRequest) -> bool:
+    """Whether any legal layout of the request fits.
+
+    The smallest microbatch without interleaving holds least, so a node none of whose such leaves
+    fits has none that does.
+    """
+    kernel = Kernel(request)
+    limit = limit_bytes(request)
+    host_limit = float(request.cluster.host_memory_bytes_per_node)
+    for layout in lean_leaves(request):
+        device, host = kernel.worst_bytes(layout)
+        if device <= limit and (not host_limit or host <= host_limit):
+            return True
+    return False
+
+
+def leanest(request: PlanRequest) -> Estimate | None:
+    """The legal layout that needs least memory, fitting or not."""
+    kernel = Kernel(request)
+    best: Layout | None = None
+    least = INFEASIBLE
+    for layout in lean_leaves(request):
+        device, _ = kernel.worst_bytes(layout)
+        if device < least:
+            best, least = layout, device
+    return None if best is None else estimate(request, best)
+
+
+def lean_leaves(request: PlanRequest) -> list[Layout]:
+    """The leaves of every node with the smallest microbatch and the least interleaving."""
+    return [
+        leaf(
+            node,
+            precision=node.axes.precisions[0],
+            microbatch=node.axes.microbatches[0],
+            recompute=recompute,
+            sharding=sharding,
+            vpp=node.axes.vpps[0],
+        )
+        for nodes in groups(request)
+        for node in nodes
+        for recompute in node.axes.recomputes
+        for sharding in node.axes.shardings
+    ]

@@ -1,6 +1,6 @@
 """The layouts worth considering: every legal one on a fixed grid, level by level.
 
-Levels TP -> PP -> CP -> EP make a `Node`; the leaf below it chooses precision, microbatch,
+Levels TP -> CP -> EP make a group, PP below it a `Node`; the leaf chooses precision, microbatch,
 recomputation, sharding and vpp. The grid: tp a power of two in the fast domain; pp any divisor; cp
 a power of two that leaves each rank `MIN_TOKENS_PER_CP_RANK`; ep any divisor of the experts;
 microbatches powers of two up to `MAX_MICROBATCH`. A pinned field takes the pinned value alone, on
@@ -10,8 +10,7 @@ or off the grid. `enumerate_layouts` lists the space; the search must find its o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from itertools import product
 
 from app.planner.estimate import hsdp_shard_group
 from app.planner.layout import Layout
@@ -24,27 +23,48 @@ MIN_TOKENS_PER_CP_RANK = 2048
 MAX_MICROBATCH = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The degrees of one subtree of the search."""
-
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-    dp: int
-    sequence_parallel: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Axes:
     """The leaf choices of one node. Every combination is legal, vpp given the microbatch aside."""
 
-    precisions: tuple[str, ...]
-    microbatches: tuple[int, ...]
-    recomputes: tuple[str, ...]
-    shardings: tuple[tuple[str, int], ...]
-    vpps: tuple[int, ...]
+    def __init__(
+        self,
+        *,
+        precisions: tuple[str, ...],
+        microbatches: tuple[int, ...],
+        recomputes: tuple[str, ...],
+        shardings: tuple[tuple[str, int], ...],
+        vpps: tuple[int, ...],
+    ) -> None:
+        self.precisions = precisions
+        self.microbatches = microbatches
+        self.recomputes = recomputes
+        self.shardings = shardings
+        self.vpps = vpps
+
+    def empty(self) -> bool:
+        """Whether some choice has no value, so that there is no leaf."""
+        return not (
+            self.precisions
+            and self.microbatches
+            and self.recomputes
+            and self.shardings
+            and self.vpps
+        )
+
+
+class Node:
+    """The degrees of one subtree of the search, and its leaf choices."""
+
+    def __init__(
+        self, *, tp: int, pp: int, cp: int, ep: int, dp: int, sequence_parallel: bool, axes: Axes
+    ) -> None:
+        self.tp = tp
+        self.pp = pp
+        self.cp = cp
+        self.ep = ep
+        self.dp = dp
+        self.sequence_parallel = sequence_parallel
+        self.axes = axes
 
 
 def powers_of_two(limit: int) -> list[int]:
@@ -58,7 +78,7 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // each for each in small)})
 
 
-def _pinned(pin: Any, choices: list[int]) -> list[int]:
+def _pinned(pin: int | None, choices: list[int]) -> list[int]:
     return choices if pin is None else [pin]
 
 
@@ -117,57 +137,79 @@ def ep_choices(request: PlanRequest, group: int) -> list[int]:
     ]
 
 
-def nodes(request: PlanRequest) -> Iterator[Node]:
-    """Every node whose degrees are legal and that has at least one microbatch."""
+def groups(request: PlanRequest) -> list[list[Node]]:
+    """Every node, grouped by (tp, cp, ep), the degrees that decide what a layer costs."""
     world, pins = request.cluster.world_size, request.pins
     if not request.cluster.exclusive and world > 1:
-        return
-    batch = request.workload.global_batch_size
+        return []
+    found: list[list[Node]] = []
     for tp in tp_choices(request):
         wanted = request.framework.sequence_parallel and tp > 1
         parallel = wanted if pins.sequence_parallel is None else pins.sequence_parallel
         if request.model.moe is not None and tp > 1 and not parallel:
             continue
-        for pp in pp_choices(request, world // tp):
-            for cp in cp_choices(request, world // (tp * pp), tp, sequence_parallel=parallel):
-                dp = world // (tp * pp * cp)
-                if batch % dp or batch // dp < pp or pins.dp not in (None, dp):
-                    continue
-                for ep in ep_choices(request, tp * cp * dp):
-                    yield Node(tp, pp, cp, ep, dp, parallel)
+        rest = world // tp
+        for cp in cp_choices(request, rest, tp, sequence_parallel=parallel):
+            members = pipelines(request, tp=tp, cp=cp)
+            for ep in ep_choices(request, rest * tp):
+                nodes = [
+                    Node(tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sequence_parallel=parallel, axes=axes)
+                    for pp, dp, axes in members
+                    if tp * cp * dp % ep == 0
+                ]
+                if nodes:
+                    found.append(nodes)
+    return found
 
 
-def axes(request: PlanRequest, node: Node) -> Axes:
-    """The leaf choices of `node`."""
-    pins, framework, model = request.pins, request.framework, request.model
-    per_replica = request.workload.global_batch_size // node.dp
+def pipelines(request: PlanRequest, *, tp: int, cp: int) -> list[tuple[int, int, Axes]]:
+    """Every pp and dp that go with tp and cp, with the leaf choices, where there are any."""
+    batch, pin = request.workload.global_batch_size, request.pins.dp
+    rest = request.cluster.world_size // (tp * cp)
+    found: list[tuple[int, int, Axes]] = []
+    for pp in pp_choices(request, rest):
+        dp = rest // pp
+        if batch % dp or batch // dp < pp or pin not in (None, dp):
+            continue
+        axes = leaf_axes(request, tp=tp, pp=pp, cp=cp, dp=dp)
+        if not axes.empty():
+            found.append((pp, dp, axes))
+    return found
+
+
+def leaf_axes(request: PlanRequest, *, tp: int, pp: int, cp: int, dp: int) -> Axes:
+    """The leaf choices under these degrees."""
+    pins = request.pins
+    per_replica = request.workload.global_batch_size // dp
+    sizes = _pinned(pins.microbatch_size, powers_of_two(min(per_replica, MAX_MICROBATCH)))
     microbatches = tuple(
-        size
-        for size in _pinned(pins.microbatch_size, powers_of_two(min(per_replica, MAX_MICROBATCH)))
-        if per_replica % size == 0 and per_replica // size >= node.pp
+        size for size in sizes if per_replica % size == 0 and per_replica // size >= pp
     )
-    recomputes = tuple(kind for kind in framework.kept if pins.recompute in (None, kind))
-    vpps = [1]
-    if node.pp > 1 and framework.supports_vpp and model.num_layers % node.pp == 0:
-        vpps = divisors(model.num_layers // node.pp)
-    even = model.num_layers % node.pp == 0
-    chosen = tuple(vpp for vpp in _pinned(pins.vpp, vpps) if vpp == 1 or (even and vpp in vpps))
+    recomputes = tuple(kind for kind in request.framework.kept if pins.recompute in (None, kind))
     return Axes(
-        precision_choices(request, node, microbatches),
-        microbatches,
-        recomputes,
-        sharding_choices(request, node),
-        chosen,
+        precisions=precision_choices(request, cp=cp, microbatches=microbatches),
+        microbatches=microbatches,
+        recomputes=recomputes,
+        shardings=sharding_choices(request, tp=tp, pp=pp, cp=cp, dp=dp),
+        vpps=vpp_choices(request, pp),
     )
+
+
+def vpp_choices(request: PlanRequest, pp: int) -> tuple[int, ...]:
+    """Interleaving degrees: divisors of a stage's layers, where the framework interleaves."""
+    layers = request.model.num_layers
+    able = pp > 1 and request.framework.supports_vpp and layers % pp == 0
+    vpps = divisors(layers // pp) if able else [1]
+    return tuple(vpp for vpp in _pinned(request.pins.vpp, vpps) if vpp in vpps)
 
 
 def precision_choices(
-    request: PlanRequest, node: Node, microbatches: tuple[int, ...]
+    request: PlanRequest, *, cp: int, microbatches: tuple[int, ...]
 ) -> tuple[str, ...]:
     """Precisions the operator allows (or the user pinned) that GPU and framework have."""
     pin = request.pins.precision
     wanted = request.allowed_precisions if pin is None else (pin,)
-    gpu, tokens = request.cluster.gpu, request.workload.sequence_length // node.cp
+    gpu, tokens = request.cluster.gpu, request.workload.sequence_length // cp
     chosen = [
         each
         for each in wanted
@@ -187,20 +229,22 @@ def _aligned(tokens: int, microbatches: tuple[int, ...]) -> bool:
     return all(tokens * size % FP8_TOKEN_MULTIPLE == 0 for size in microbatches)
 
 
-def sharding_choices(request: PlanRequest, node: Node) -> tuple[tuple[str, int], ...]:
+def sharding_choices(
+    request: PlanRequest, *, tp: int, pp: int, cp: int, dp: int
+) -> tuple[tuple[str, int], ...]:
     """Shardings with their shard group. HSDP only where it differs from plain ZeRO-3."""
     framework, pins = request.framework, request.pins
-    usable = tuple(framework.states) if node.pp == 1 else framework.pipeline_shardings
-    chosen = []
+    usable = tuple(framework.states) if pp == 1 else framework.pipeline_shardings
+    chosen: list[tuple[str, int]] = []
     for kind in usable:
         if pins.sharding not in (None, kind):
             continue
-        group = node.dp
+        group = dp
         if kind == "hsdp":
-            group = pins.dp_shard or hsdp_shard_group(request, tp=node.tp, cp=node.cp, dp=node.dp)
-            if node.dp % group or (group == node.dp and pins.sharding is None):
+            group = pins.dp_shard or hsdp_shard_group(request, tp=tp, cp=cp, dp=dp)
+            if dp % group or (group == dp and pins.sharding is None):
                 continue
-        elif pins.dp_shard not in (None, node.dp):
+        elif pins.dp_shard not in (None, dp):
             continue
         chosen.append((kind, group))
     return tuple(chosen)
@@ -237,24 +281,38 @@ def fills(request: PlanRequest, node: Node, *, microbatch: int, vpp: int) -> boo
     return vpp == 1 or request.workload.global_batch_size // node.dp // microbatch % node.pp == 0
 
 
+def count_leaves(request: PlanRequest, node: Node) -> int:
+    """Leaves of one node."""
+    axes = node.axes
+    per_replica = request.workload.global_batch_size // node.dp
+    interleaved = sum(per_replica // size % node.pp == 0 for size in axes.microbatches)
+    plain = 1 if axes.vpps[0] == 1 else 0
+    pairs = plain * len(axes.microbatches) + (len(axes.vpps) - plain) * interleaved
+    return pairs * len(axes.precisions) * len(axes.recomputes) * len(axes.shardings)
+
+
 def enumerate_layouts(request: PlanRequest) -> Iterator[Layout]:
     """Every layout of the space, in a fixed order."""
-    for node in nodes(request):
-        choice = axes(request, node)
-        for precision in choice.precisions:
-            for microbatch in choice.microbatches:
-                for recompute in choice.recomputes:
-                    for sharding in choice.shardings:
-                        for vpp in choice.vpps:
-                            if fills(request, node, microbatch=microbatch, vpp=vpp):
-                                yield leaf(
-                                    node,
-                                    precision=precision,
-                                    microbatch=microbatch,
-                                    recompute=recompute,
-                                    sharding=sharding,
-                                    vpp=vpp,
-                                )
+    for nodes in groups(request):
+        for node in nodes:
+            yield from leaves(request, node)
+
+
+def leaves(request: PlanRequest, node: Node) -> Iterator[Layout]:
+    """Every leaf of one node."""
+    axes = node.axes
+    for precision, microbatch, recompute, sharding, vpp in product(
+        axes.precisions, axes.microbatches, axes.recomputes, axes.shardings, axes.vpps
+    ):
+        if fills(request, node, microbatch=microbatch, vpp=vpp):
+            yield leaf(
+                node,
+                precision=precision,
+                microbatch=microbatch,
+                recompute=recompute,
+                sharding=sharding,
+                vpp=vpp,
+            )
 
 
 def moving_parts(layout: Layout) -> tuple[int, ...]:

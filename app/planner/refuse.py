@@ -1,0 +1,112 @@
+"""Why nothing fits, how near the nearest layout comes, and what would help, each remedy tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+from app.planner.estimate import complete
+from app.planner.explain import gib, layout_words
+from app.planner.layout import Layout
+from app.planner.legality import violations
+from app.planner.request import Estimate, NoFeasiblePlan, Pins, PlanRequest, SearchStats
+
+Fits = Callable[[PlanRequest], bool]
+"""Whether a changed request has a layout that fits: the search, handed in by the caller."""
+
+MAX_GROWTH = 64
+"""The largest growth of the cluster a refusal tries."""
+
+
+def more_nodes(request: PlanRequest, fits: Fits) -> int:
+    """The smallest doubling of the nodes that makes the job fit, 0 if none up to `MAX_GROWTH`.
+
+    The global batch grows with the nodes, so that every rank keeps its share.
+    """
+    factor = 2
+    while factor <= MAX_GROWTH:
+        cluster = replace(request.cluster, nodes=request.cluster.nodes * factor)
+        batch = request.workload.global_batch_size * factor
+        workload = replace(request.workload, global_batch_size=batch)
+        if fits(replace(request, cluster=cluster, workload=workload)):
+            return cluster.nodes
+        factor *= 2
+    return 0
+
+
+def remedies(request: PlanRequest, fits: Fits) -> tuple[str, ...]:
+    """What would make it fit, each tried by a search."""
+    found = []
+    nodes_needed = more_nodes(request, fits)
+    if nodes_needed:
+        found.append(f"{nodes_needed} nodes instead of {request.cluster.nodes} would fit")
+    workload = request.workload
+    changes = []
+    if workload.offload == "none" and "optimizer" in request.framework.offloads:
+        changes.append(
+            (
+                replace(request, workload=replace(workload, offload="optimizer")),
+                "the optimizer offloaded to host memory would fit",
+            )
+        )
+    if workload.optimizer == "adamw":
+        changes.append(
+            (
+                replace(request, workload=replace(workload, optimizer="adamw_8bit")),
+                "an 8-bit optimizer without fp32 master weights would fit",
+            )
+        )
+    if request.pins != Pins():
+        changes.append(
+            (replace(request, pins=Pins()), "the same job without its pinned fields would fit")
+        )
+    found += [sentence for changed, sentence in changes if fits(changed)]
+    return tuple(found)
+
+
+def memory_reason(request: PlanRequest, nearest: Estimate) -> str:
+    """What the leanest layout lacks, on the device or on the host."""
+    short = nearest.memory.total - nearest.limit_bytes
+    if short > 0:
+        return (
+            f"no layout fits: the leanest ({layout_words(nearest.layout)}) needs "
+            f"{gib(nearest.memory.total)} GiB of the {gib(nearest.limit_bytes)} GiB usable on "
+            f"{request.cluster.gpu.name}, {gib(short)} GiB too much"
+        )
+    host = request.cluster.host_memory_bytes_per_node
+    return (
+        f"offloading needs {gib(nearest.memory.host)} GiB of host memory per node and a node "
+        f"has {gib(host)} GiB"
+    )
+
+
+def no_layout_reasons(request: PlanRequest) -> tuple[str, ...]:
+    """The rules that the pinned fields, or the plainest layout, break."""
+    given = {name: value for name, value in asdict(request.pins).items() if value is not None}
+    layout = complete(request, given)
+    if isinstance(layout, Layout):
+        broken = violations(request, layout)
+        if broken:
+            return tuple(each.message for each in broken)
+    batch, world = request.workload.global_batch_size, request.cluster.world_size
+    reason = (
+        f"no legal layout of {request.model.name} on {world} GPUs with a global batch of {batch}; "
+        f"a global batch that is a multiple of {world} gives the most choices"
+    )
+    return (reason,)
+
+
+def refused(
+    request: PlanRequest, stats: SearchStats, *, nearest: Estimate | None, fits: Fits
+) -> NoFeasiblePlan:
+    """The refusal: the nearest miss with its numbers, or the rules that leave no layout."""
+    reasons = no_layout_reasons(request) if nearest is None else (memory_reason(request, nearest),)
+    short = 0.0 if nearest is None else max(0.0, nearest.memory.total - nearest.limit_bytes)
+    return NoFeasiblePlan(
+        reasons=reasons,
+        nearest=nearest,
+        short_by_bytes=short,
+        remedies=remedies(request, fits),
+        search=stats,
+        request=request,
+    )
