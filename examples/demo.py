@@ -24,6 +24,7 @@ import yaml
 
 EXAMPLE = Path(__file__).parent / "reviews" / "auto.json"
 START_SECONDS = 30
+SHOWN_CHARACTERS = 200
 EXECUTABLE = Path(sys.executable).with_name("trainjob-advisor")
 
 
@@ -47,11 +48,12 @@ def main() -> None:
         sys.exit(1)
     patch = json.loads(base64.b64decode(response["patch"]))
     after = jsonpatch.apply_patch(job, patch)
-    show("The patch, decoded", "\n".join(json.dumps(operation) for operation in patch))
-    show("The TrainJob as it is stored", as_yaml(after))
+    show("The patch, decoded", "\n".join(json.dumps(shortened(each)) for each in patch))
+    show("The TrainJob as it is stored", as_yaml(shortened(after)))
     reason = after["metadata"]["annotations"]["training.vsr.dev/auto-parallelism-reason"]
     show("Why", reason)
     show("What kubectl prints", "\n".join(f"Warning: {text}" for text in response["warnings"]))
+    show("All of it, uncut", "trainjob-advisor review examples/trainjobs/auto.yaml")
 
 
 @contextmanager
@@ -95,6 +97,17 @@ def free_port() -> int:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return port
+
+
+def shortened(document: Any) -> Any:
+    """The document with its long texts cut, for a screen."""
+    if isinstance(document, dict):
+        return {key: shortened(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [shortened(value) for value in document]
+    if isinstance(document, str) and len(document) > SHOWN_CHARACTERS:
+        return f"{document[:SHOWN_CHARACTERS]}... ({len(document)} characters)"
+    return document
 
 
 def as_yaml(document: Any) -> str:

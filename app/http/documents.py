@@ -165,7 +165,8 @@ ERROR = opened(
     },
     "error",
 )
-GROUP_VERSION: Schema = {"group": {"type": "string"}, "version": TEXT}
+# What a review may say in any form is described, not typed: only what is needed is insisted on.
+GROUP_VERSION: Schema = {"group": {"description": "API group, empty for core"}, "version": TEXT}
 REVIEW_REQUEST = opened(
     {
         "apiVersion": {"const": API_VERSION},
@@ -174,11 +175,11 @@ REVIEW_REQUEST = opened(
             {
                 "uid": TEXT,
                 "kind": opened(GROUP_VERSION | {"kind": TEXT}, "version", "kind"),
-                "resource": opened(GROUP_VERSION | {"resource": TEXT}, "version", "resource"),
+                "resource": opened({"resource": TEXT}, "resource"),
                 "operation": one_of(OPERATIONS),
                 "object": {"type": ["object", "null"]},
                 "oldObject": {"type": ["object", "null"]},
-                "dryRun": TRUTH,
+                "dryRun": {"description": "true for a rehearsal; answered alike"},
             },
             "uid",
             "kind",
