@@ -22,7 +22,7 @@ OPTIONS = {
     "env": f"{QUESTION} --layout --set --resource --node-label --profile --json",
     "models": "SEARCH --catalog --json",
     "gpus": "SEARCH --catalog --json",
-    "serve": "",
+    "serve": "--host --port --health-port --workers --certificate-dir",
     "certs": "DIRECTORY --host --service --namespace --days --force --json",
 }
 
