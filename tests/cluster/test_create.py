@@ -24,6 +24,30 @@ AUTO = pytest.mark.parametrize(
 )
 
 
+USER_ENV = [{"name": "NCCL_DEBUG", "value": "INFO"}]
+# A list that its author applies again replaces the stored one, our entries included, where the
+# schema does not key it (kubectl merges custom resources by list, server-side apply by key).
+LOST = pytest.mark.xfail(
+    strict=True, reason="a manifest with its own env takes ours away when it is applied again"
+)
+REFUSED = pytest.mark.xfail(
+    strict=True, reason="... and Trainer 2.2 and newer refuse that: spec.trainer is immutable"
+)
+
+
+def reapplied(*, vsr_env: list[Any], kubeflow_env: list[Any]) -> pytest.MarkDecorator:
+    """Both APIs, with and without an environment of the author's own."""
+    return pytest.mark.parametrize(
+        ("auto_job", "env"),
+        [
+            pytest.param(vsr_auto_job, [], id="vsr"),
+            pytest.param(kubeflow_auto_job, [], id="kubeflow"),
+            pytest.param(vsr_auto_job, USER_ENV, id="vsr-env", marks=vsr_env),
+            pytest.param(kubeflow_auto_job, USER_ENV, id="kubeflow-env", marks=kubeflow_env),
+        ],
+    )
+
+
 def planned_spec(job: Job) -> Job:
     """The fields of the spec and the annotations, without what only this object has."""
     return {"spec": job["spec"], "annotations": job["metadata"]["annotations"]}
@@ -84,7 +108,7 @@ def test_kubectl_prints_the_plan_as_a_warning(
     warnings = cluster.create(namespace, auto_job()).warnings
     headline = warnings[0]
     assert headline.startswith("TP=")
-    assert "GB" in headline
+    assert " of 80 G" in headline
     assert all(len(warning) <= 256 for warning in warnings)
     assert len(headline) <= 120
 
@@ -107,23 +131,34 @@ def test_the_same_job_twice_is_the_same_twice(
     assert planned_spec(first) == planned_spec(second)
 
 
-@AUTO
+def with_user_env(job: Job, env: list[Job]) -> Job:
+    """The job with the environment its author writes; an empty list is left out."""
+    holder = job["spec"].get("trainer", job["spec"])
+    holder.pop("env", None)
+    if env:
+        holder["env"] = env
+    return job
+
+
+@reapplied(vsr_env=[LOST], kubeflow_env=[REFUSED])
 def test_applied_again_nothing_changes(
-    cluster: ApiServer, namespace: str, auto_job: Callable[..., Job]
+    cluster: ApiServer, namespace: str, auto_job: Callable[..., Job], env: list[Job]
 ) -> None:
-    """What `kubectl apply` and `kubectl diff` see after us: no drift, no second patch."""
-    job = auto_job()
+    """What `kubectl apply` and `kubectl diff` see after us: no drift, nothing of the plan lost."""
+    job = with_user_env(auto_job(), env)
     apply = ("apply", "-n", namespace, "-f", "-")
     assert "created" in cluster.kubectl(*apply, stdin=job).stdout
-    assert "unchanged" in cluster.kubectl(*apply, stdin=job).stdout
+    planned = cluster.get(namespace, job)
+    cluster.kubectl(*apply, stdin=job)
+    assert cluster.get(namespace, job)["spec"] == planned["spec"]
     assert cluster.kubectl("diff", "-n", namespace, "-f", "-", stdin=job).stdout == ""
 
 
-@AUTO
+@reapplied(vsr_env=[LOST], kubeflow_env=[])
 def test_server_side_apply_leaves_our_fields_alone(
-    cluster: ApiServer, namespace: str, auto_job: Callable[..., Job]
+    cluster: ApiServer, namespace: str, auto_job: Callable[..., Job], env: list[Job]
 ) -> None:
-    job = auto_job()
+    job = with_user_env(auto_job(), env)
     apply = ("apply", "--server-side", "--field-manager=gitops", "-n", namespace, "-o", "json")
     first = cluster.kubectl(*apply, "-f", "-", stdin=job).document
     second = cluster.kubectl(*apply, "-f", "-", stdin=job).document
@@ -148,7 +183,7 @@ def test_an_unknown_model_is_refused_with_the_reason(cluster: ApiServer, namespa
     job = vsr_auto_job(model="lama-3-70b")
     refused = cluster.create(namespace, job, check=False)
     assert refused.code == 1
-    assert "denied the request" in refused.stderr
+    assert refused.stderr.startswith(f'The TrainJob "{job["metadata"]["name"]}" is invalid')
     assert "lama-3-70b" in refused.stderr
     assert "llama-3-70b" in refused.stderr
     assert cluster.http.get(cluster.path(namespace, job)).status_code == 404
@@ -159,7 +194,10 @@ def test_a_job_that_cannot_fit_is_told_by_how_much(cluster: ApiServer, namespace
     answer = cluster.http.post(cluster.path(namespace, {**job, "metadata": {}}), json=job)
     assert answer.status_code == 422
     assert "denied the request" in answer.json()["message"]
-    assert "GB short" in answer.json()["message"]
+    printed = cluster.create(namespace, job, check=False).stderr
+    for text in (answer.json()["message"], printed):
+        assert "GiB too much" in text
+        assert "16 nodes instead of 1 would fit" in text
 
 
 def test_every_mistake_is_named_at_once(cluster: ApiServer, namespace: str) -> None:
@@ -174,8 +212,8 @@ def test_every_mistake_is_named_at_once(cluster: ApiServer, namespace: str) -> N
 def test_fields_we_do_not_know_pass_through(
     cluster: ApiServer, namespace: str, auto_job: Callable[..., Job]
 ) -> None:
-    """Odd keys survive, with the characters JSON pointers escape."""
-    odd = {"a~b/c": "d", "example.org/e~1f": "g"}
+    """Foreign keys survive, with the character JSON pointers escape."""
+    odd = {"example.org/a.b-c_d": "e", "training.vsr.dev.example/f": ""}
     stored = cluster.create(namespace, auto_job(annotations=odd)).document
     assert stored["metadata"]["annotations"].items() >= odd.items()
 

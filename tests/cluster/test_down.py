@@ -15,46 +15,51 @@ Job = dict[str, Any]
 FAIL_OPEN = "apiserver_admission_webhook_fail_open_count_total"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def outage(cluster: ApiServer, advisor: Advisor) -> Iterator[ApiServer]:
     """The API server while nothing answers its webhook calls."""
     with advisor.down():
         yield cluster
 
 
-@pytest.mark.parametrize("auto_job", [vsr_auto_job, kubeflow_auto_job], ids=["vsr", "kubeflow"])
-def test_a_job_that_asked_for_a_plan_waits_for_us(
-    outage: ApiServer, namespace: str, auto_job: Callable[..., Job]
-) -> None:
-    """Better refused than started without the plan it counts on."""
-    job = auto_job()
-    refused = outage.create(namespace, job, check=False)
-    assert refused.code == 1
-    assert "failed calling webhook" in refused.stderr
-    assert outage.http.get(outage.path(namespace, job)).status_code == 404
+class TestOutage:
+    """Nothing answers the API server's calls."""
 
+    @pytest.mark.parametrize("auto_job", [vsr_auto_job, kubeflow_auto_job], ids=["vsr", "kubeflow"])
+    def test_a_job_that_asked_for_a_plan_waits_for_us(
+        self, outage: ApiServer, namespace: str, auto_job: Callable[..., Job]
+    ) -> None:
+        """Better refused than started without the plan it counts on."""
+        job = auto_job()
+        refused = outage.create(namespace, job, check=False)
+        assert refused.code == 1
+        assert "failed calling webhook" in refused.stderr
+        assert outage.http.get(outage.path(namespace, job)).status_code == 404
 
-@pytest.mark.parametrize("job", [vsr_job, kubeflow_job], ids=["vsr", "kubeflow"])
-def test_every_other_job_is_created(
-    outage: ApiServer, namespace: str, job: Callable[..., Job]
-) -> None:
-    created = job()
-    stored = outage.create(namespace, created).document
-    assert (
-        stored["spec"].items()
-        >= {key: value for key, value in created["spec"].items() if key != "runtimeRef"}.items()
-    )
+    @pytest.mark.parametrize("job", [vsr_job, kubeflow_job], ids=["vsr", "kubeflow"])
+    def test_every_other_job_is_created(
+        self, outage: ApiServer, namespace: str, job: Callable[..., Job]
+    ) -> None:
+        """Defaulting and judging are left out, nothing else changes."""
+        created = job()
+        stored = outage.create(namespace, created).document
+        assert (
+            stored["spec"].items()
+            >= {key: value for key, value in created["spec"].items() if key != "runtimeRef"}.items()
+        )
 
+    def test_the_api_server_counts_what_it_let_through(
+        self, outage: ApiServer, namespace: str
+    ) -> None:
+        """An operator can alert on it."""
+        before = sum(outage.metrics(FAIL_OPEN).values())
+        outage.create(namespace, vsr_job())
+        assert sum(outage.metrics(FAIL_OPEN).values()) > before
 
-def test_the_api_server_counts_what_it_let_through(outage: ApiServer, namespace: str) -> None:
-    before = sum(outage.metrics(FAIL_OPEN).values())
-    outage.create(namespace, vsr_job())
-    assert sum(outage.metrics(FAIL_OPEN).values()) > before
-
-
-def test_other_workloads_do_not_notice(outage: ApiServer, namespace: str) -> None:
-    outage.kubectl("create", "job", "noop", "-n", namespace, "--image=none")
-    outage.kubectl("create", "deployment", "web", "-n", namespace, "--image=none")
+    def test_other_workloads_do_not_notice(self, outage: ApiServer, namespace: str) -> None:
+        """What is none of our business works as ever."""
+        outage.kubectl("create", "job", "noop", "-n", namespace, "--image=none")
+        outage.kubectl("create", "deployment", "web", "-n", namespace, "--image=none")
 
 
 @pytest.mark.parametrize("auto_job", [vsr_auto_job, kubeflow_auto_job], ids=["vsr", "kubeflow"])
