@@ -70,11 +70,12 @@ class FrameworkProfile:
     is not offered), `pipeline_shardings` (those that work with a pipeline), `kept` (a recomputation
     that is absent is not offered), `offloads`, `precisions`.
     What it holds: `states` and its `variants` (`zero1@bf16` replaces `zero1` in that precision,
-    `zero3@pp` with a pipeline), `kept`, `logits_bytes` (per token and vocabulary entry of one
-    tensor-parallel rank), `gathered_layers` (layers whose 16-bit parameters and gradients stand
-    unsharded at once under ZeRO-3), `bucket_bytes` (communication buffers), `context_bytes` (CUDA
-    context and libraries), `communicator_bytes` (per NCCL group), `fragmentation` (share of
-    activations and buffers lost in the allocator), `host_factor` (host bytes per offloaded byte).
+    `zero3@pp` with a pipeline), `kept` and its `kept_variants` (`none@mxfp8` replaces `none` in
+    that precision), `logits_bytes` (per token and vocabulary entry of one tensor-parallel rank),
+    `gathered_layers` (layers whose 16-bit parameters and gradients stand unsharded at once under
+    ZeRO-3), `bucket_bytes` (communication buffers), `context_bytes` (CUDA context and libraries),
+    `communicator_bytes` (per NCCL group), `fragmentation` (share of activations and buffers lost in
+    the allocator), `host_factor` (host bytes per offloaded byte).
     What it sends: `gradient_bytes` and `parameter_bytes` per parameter on the wire,
     `reduce_every_microbatch` (at every microbatch rather than once a step), and the shares of that
     traffic that hide behind compute: `overlap_dp`, `overlap_tp`, `overlap_ep`, `overlap_pp`.
@@ -96,6 +97,7 @@ class FrameworkProfile:
     pipeline_shardings: tuple[str, ...]
     default_sharding: Sharding
     kept: Mapping[str, KeptActivations]
+    kept_variants: Mapping[str, KeptActivations] = field(default_factory=dict)
     recompute_flop_fraction: Mapping[str, float]
     offloads: tuple[Offload, ...]
     precisions: tuple[str, ...]

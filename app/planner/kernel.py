@@ -21,6 +21,7 @@ from app.planner.memory import (
     dense_shard_group,
     expert_shard_group,
     in_flight,
+    kept_of,
     layer_params,
     logits_bytes,
     num_groups,
@@ -385,7 +386,7 @@ class Kernel:
         key = (layout.tp, layout.cp, recompute, layout.precision, routed)
         found = self._activations.get(key)
         if found is None:
-            kept = self.request.framework.kept[recompute]
+            kept = kept_of(self.request.framework, recompute, layout.precision)
             whole = activation_bytes_per_layer(self.request, layout, kept, routed=routed)
             found = whole / layout.microbatch_size
             self._activations[key] = found

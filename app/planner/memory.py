@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.planner.architecture import ModelArchitecture
-from app.planner.framework import Bytes, KeptActivations, StateBytes
+from app.planner.framework import Bytes, FrameworkProfile, KeptActivations, StateBytes
 from app.planner.layout import Layout
 from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_ceiling
 from app.planner.request import MemoryBytes, PlanRequest
@@ -270,6 +270,11 @@ def tokens_per_rank(request: PlanRequest, layout: Layout) -> float:
     return layout.microbatch_size * request.workload.sequence_length / layout.cp
 
 
+def kept_of(framework: FrameworkProfile, recompute: str, precision: str) -> KeptActivations:
+    """What a layer keeps under a recomputation: narrow inputs of matrix products are kept so."""
+    return framework.kept_variants.get(f"{recompute}@{precision}", framework.kept[recompute])
+
+
 def activation_bytes_per_layer(
     request: PlanRequest, layout: Layout, kept: KeptActivations, *, routed: bool
 ) -> float:
@@ -320,12 +325,12 @@ def stage_activation_bytes(
     start = sum(stages[:stage])
     plain = max(0, min(start + stages[stage], model.num_dense_layers) - start)
     moe_layers = stages[stage] - plain
-    kept = request.framework.kept[layout.recompute]
+    kept = kept_of(request.framework, layout.recompute, layout.precision)
     per_microbatch = plain * activation_bytes_per_layer(request, layout, kept, routed=False)
     per_microbatch += moe_layers * activation_bytes_per_layer(request, layout, kept, routed=True)
     total = per_microbatch * in_flight(layout.pp, layout.vpp, stage, microbatches)
     if layout.recompute == "full":
-        everything = request.framework.kept["none"]
+        everything = kept_of(request.framework, "none", layout.precision)
         total += activation_bytes_per_layer(request, layout, everything, routed=moe_layers > 0)
     return total
 
