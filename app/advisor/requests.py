@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.catalog.reading import nearest, quoted, shown
+from app.planner.estimate import MAX_STAGES
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
 from app.planner.intent import FieldError, TrainIntent
@@ -86,7 +87,7 @@ _DEGREE = _whole(1, MAX_DEGREE)
 
 LAYOUT_FIELDS: Mapping[str, Check] = {
     "tp": _DEGREE,
-    "pp": _DEGREE,
+    "pp": _whole(1, MAX_STAGES),
     "vpp": _DEGREE,
     "cp": _DEGREE,
     "ep": _DEGREE,

@@ -7,6 +7,7 @@ is set, or the encoding has no block characters.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,16 +32,19 @@ def console(*, error: bool = False) -> Console:
     """The terminal, or a plain page of `PLAIN_WIDTH` columns; `error` for standard error."""
     from rich.console import Console
 
-    if (sys.stderr if error else sys.stdout).isatty():
-        return Console(highlight=False, stderr=error)
+    is_terminal = (sys.stderr if error else sys.stdout).isatty()
+    plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
     return Console(
-        highlight=False, width=PLAIN_WIDTH, no_color=True, color_system=None, stderr=error
+        highlight=False,
+        stderr=error,
+        width=None if is_terminal else PLAIN_WIDTH,
+        color_system=None if plain else "auto",
     )
 
 
 def fancy(screen: Console) -> bool:
     """Whether block characters and rules may be used."""
-    return screen.is_terminal and not screen.no_color and screen.encoding.startswith("utf")
+    return screen.color_system is not None and screen.encoding.startswith("utf")
 
 
 def table(*columns: str, right: Sequence[int] = ()) -> Table:

@@ -46,6 +46,7 @@ DEGREE = whole(1, asked.MAX_DEGREE)
 BYTES = {"type": ["number", "null"], "description": "bytes; null when it cannot be said"}
 LAYOUT_KEYS: Schema = {
     **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "dp", "dp_shard"), DEGREE),
+    "pp": whole(1, asked.MAX_STAGES),
     "sharding": one_of(SHARDINGS),
     "sequence_parallel": TRUTH,
     "microbatch_size": whole(1, asked.MAX_SEQUENCES),

@@ -18,6 +18,9 @@ MEMORY_MARGIN = 0.05
 """Share of a GPU's memory a plan leaves free: transients that no formula sees (design decision;
 a public report of flaky out-of-memory at a fuller layout: NVIDIA-NeMo/Megatron-Bridge#3107)."""
 
+MAX_STAGES = 2**14
+"""Pipeline stages anybody can mean: no model has more layers, and each stage is looked at."""
+
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "sharding": SHARDINGS,
     "recompute": RECOMPUTES,
@@ -30,9 +33,11 @@ LAYOUT_FIELDS = tuple(each.name for each in fields(Layout))
 def field_problem(name: str, value: Any) -> str:
     """What is wrong with one layout field's value, "" if nothing."""
     if name in COUNTS:
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return ""
-        return f"must be a whole number greater than 0, not {value!r}"
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            return f"must be a whole number greater than 0, not {value!r}"
+        if name == "pp" and value > MAX_STAGES:
+            return f"must be less than or equal to {MAX_STAGES}"
+        return ""
     if name in CHOICES:
         if value in CHOICES[name]:
             return ""
