@@ -12,14 +12,14 @@ import typer
 def command(
     *,
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="HTTPS port [8443].")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="HTTPS port (8443).")] = None,
     health_port: Annotated[
-        int | None, typer.Option("--health-port", help="Plain port of probes and metrics [8081].")
+        int | None, typer.Option("--health-port", help="Plain port of probes and metrics (8081).")
     ] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Processes [1].")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes (1).")] = None,
     certificate_dir: Annotated[
         Path | None,
-        typer.Option("--certificate-dir", help="Where tls.crt and tls.key lie [certs/generated]."),
+        typer.Option("--certificate-dir", help="Where tls.crt and tls.key lie (certs/generated)."),
     ] = None,
 ) -> None:
     """Serve the webhook and the HTTP API.

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.admission.review import API_VERSION, KIND, OPERATIONS
 from app.advisor import requests as asked
+from app.planner.estimate import MAX_STAGES
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
 from app.planner.layout import RECOMPUTES, SHARDINGS
@@ -46,7 +47,7 @@ DEGREE = whole(1, asked.MAX_DEGREE)
 BYTES = {"type": ["number", "null"], "description": "bytes; null when it cannot be said"}
 LAYOUT_KEYS: Schema = {
     **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "dp", "dp_shard"), DEGREE),
-    "pp": whole(1, asked.MAX_STAGES),
+    "pp": whole(1, MAX_STAGES),
     "sharding": one_of(SHARDINGS),
     "sequence_parallel": TRUTH,
     "microbatch_size": whole(1, asked.MAX_SEQUENCES),
