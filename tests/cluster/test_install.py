@@ -1,0 +1,102 @@
+"""The plain-Secret overlay's own script, against a real API server: install, then renew."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from tests.cluster.advisor import ROOT
+from tests.cluster.api_server import REGISTRATIONS, ApiServer, api_server
+
+SCRIPT = ROOT / "k8s/overlays/plain-secret/install.sh"
+DEPLOYMENT = "/apis/apps/v1/namespaces/trainjob-advisor/deployments/trainjob-advisor"
+STATUS = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}
+
+
+@pytest.fixture(scope="module")
+def empty(programs: Path) -> Iterator[ApiServer]:
+    """An API server that has never heard of us."""
+    with api_server(programs) as server:
+        yield server
+
+
+@contextmanager
+def rolling_out(server: ApiServer) -> Iterator[None]:
+    """Plays the Deployment controller: whatever is applied is rolled out at once."""
+    done = threading.Event()
+
+    def report() -> None:
+        while not done.wait(0.2):
+            found = server.http.get(DEPLOYMENT)
+            if found.status_code == 200:
+                item = found.json()
+                generation = item["metadata"]["generation"]
+                item["status"] = {**STATUS, "observedGeneration": generation}
+                server.http.put(f"{DEPLOYMENT}/status", json=item)
+
+    controller = threading.Thread(target=report, daemon=True)
+    controller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        controller.join()
+
+
+def install(server: ApiServer) -> None:
+    """Runs the script as an administrator does."""
+    path = os.pathsep.join(
+        [str(server.programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(server.kubeconfig)}
+    with rolling_out(server):
+        done = subprocess.run(
+            [SCRIPT], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def bundles(server: ApiServer) -> list[bytes]:
+    """The authorities that each of our webhooks is believed by."""
+    return [
+        base64.b64decode(webhook["clientConfig"]["caBundle"])
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        for webhook in server.http.get(f"{REGISTRATIONS}/{kind}/trainjob-advisor").json()[
+            "webhooks"
+        ]
+    ]
+
+
+def served(server: ApiServer) -> x509.Certificate:
+    """The certificate in the Secret that pods mount."""
+    secret = server.http.get("/api/v1/namespaces/trainjob-advisor/secrets/trainjob-advisor-tls")
+    return x509.load_pem_x509_certificate(base64.b64decode(secret.json()["data"]["tls.crt"]))
+
+
+def test_install_then_renew(empty: ApiServer) -> None:
+    """After a renewal the API server believes the old pods as well as the new ones."""
+    install(empty)
+    first = served(empty)
+    trusted = [x509.load_pem_x509_certificates(bundle) for bundle in bundles(empty)]
+    assert len(trusted) == 3
+    for (authority,) in trusted:
+        first.verify_directly_issued_by(authority)
+    names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "trainjob-advisor.trainjob-advisor.svc" in names.get_values_for_type(x509.DNSName)
+
+    install(empty)
+    second = served(empty)
+    assert second.serial_number != first.serial_number
+    for bundle in bundles(empty):
+        new, old = x509.load_pem_x509_certificates(bundle)
+        second.verify_directly_issued_by(new)
+        first.verify_directly_issued_by(old)
