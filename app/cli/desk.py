@@ -51,8 +51,8 @@ def open_rules(catalog: Catalog) -> Rules:
     return Rules.from_rows(catalog.collective_rules)
 
 
-def open_webhooks(overlay: Path | None) -> tuple[Webhook, Webhook]:
-    """`/mutate` and `/validate` as functions, with this catalog."""
+def open_webhooks(overlay: Path | None, precision: str | None) -> tuple[Webhook, Webhook]:
+    """`/mutate` and `/validate` as functions, with this catalog and these precisions."""
     from app.admission.decide import Deps, dispatch_table, mutate, validate
     from app.admission.response import respond
     from app.admission.review import MalformedReview, parse_review
@@ -61,7 +61,7 @@ def open_webhooks(overlay: Path | None) -> tuple[Webhook, Webhook]:
     from app.trainjobs.vsr import VsrAdapter
 
     catalog = open_catalog(overlay)
-    allowed = precisions(None)
+    allowed = precisions(precision)
     deps = Deps(
         adapters=dispatch_table(VsrAdapter(), KubeflowAdapter(runtimes=NoRuntimes())),
         resolve=lambda intent: catalog.resolve(intent, allowed_precisions=allowed),

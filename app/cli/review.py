@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.models import CatalogOption
 from app.cli.refuse import NO, bad_input
 from app.cli.screen import console, heading, print_json, say
 
@@ -33,13 +34,14 @@ def command(
         bool,
         typer.Option("--patched", help="Print the object as it would be stored, as YAML."),
     ] = False,
-    catalog: Annotated[
-        Path | None,
+    catalog: CatalogOption = None,
+    precision: Annotated[
+        str | None,
         typer.Option(
-            "--catalog",
-            exists=True,
-            file_okay=False,
-            help="A directory of own entries, over the built-in catalog.",
+            "--precision",
+            envvar="TRAINJOB_ADVISOR_ALLOWED_PRECISIONS",
+            help="Precisions a plan may choose from, with commas (bf16,fp16).",
+            show_default=False,
         ),
     ] = None,
     json: Annotated[
@@ -54,7 +56,7 @@ def command(
     from app.cli.desk import open_webhooks
     from app.cli.offline import documents, review
 
-    mutate, validate = open_webhooks(catalog)
+    mutate, validate = open_webhooks(catalog, precision)
     answers = [review(one, mutate=mutate, validate=validate) for one in documents(_text(file))]
     if not answers:
         raise bad_input("FILE must hold at least one object")

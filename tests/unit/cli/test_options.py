@@ -18,7 +18,7 @@ QUESTION = (
 OPTIONS = {
     "plan": f"{QUESTION} --json --jsonl",
     "estimate": f"{QUESTION} --layout --json --jsonl",
-    "review": "FILE --patched --catalog --json",
+    "review": "FILE --patched --catalog --precision --json",
     "env": f"{QUESTION} --layout --set --resource --node-label --profile --json",
     "models": "SEARCH --catalog --json",
     "gpus": "SEARCH --catalog --json",
