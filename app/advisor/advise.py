@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.advisor.answers import Json, estimate_body, plan_body
@@ -63,6 +63,11 @@ def answer_estimate(body: Any, desk: Desk) -> EstimateAnswer | Refusal:
     question = parse_estimate_body(body)
     if not isinstance(question, EstimateQuestion):
         return Refusal(code="invalid_request", errors=question)
+    return judge(question, desk)
+
+
+def judge(question: EstimateQuestion, desk: Desk) -> EstimateAnswer | Refusal:
+    """What the layout of a question would do."""
     request = resolve(question.intent, desk)
     if isinstance(request, Refusal):
         return request
@@ -82,7 +87,4 @@ def resolve(intent: TrainIntent, desk: Desk) -> PlanRequest | Refusal:
 
 
 def _in_layout(error: FieldError) -> FieldError:
-    if error.path.startswith("layout"):
-        return error
-    path = f"layout.{error.path}" if error.path else "layout"
-    return FieldError(path=path, value=error.value, message=error.message)
+    return replace(error, path=f"layout.{error.path}")

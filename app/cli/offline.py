@@ -172,7 +172,5 @@ def _name(request: Mapping[str, Any]) -> str:
 
 
 def _gvk(request: Mapping[str, Any]) -> str:
-    kind = request.get("kind")
-    if not isinstance(kind, Mapping):
-        return "?"
-    return f"{kind.get('group', '')}/{kind.get('version', '')} {kind.get('kind', '')}"
+    kind = request["kind"]
+    return f"{kind.get('group', '')}/{kind['version']} {kind['kind']}"

@@ -68,8 +68,9 @@ def _show_infeasible(screen: Console, outcome: NoFeasiblePlan) -> None:
     _show_question(screen, outcome.request)
     _show_list(screen, "Why", outcome.reasons)
     if outcome.nearest is not None:
-        short = gib(outcome.short_by_bytes)
-        heading(screen, f"The nearest miss lacks {short} GiB on each GPU")
+        short = outcome.short_by_bytes
+        lacks = f" lacks {gib(short)} GiB on each GPU" if short > 0 else ""
+        heading(screen, f"The nearest miss{lacks}")
         _print_layout(screen, outcome.nearest)
         _show_memory(screen, outcome.nearest)
     _show_list(screen, "What would make it fit", outcome.remedies)

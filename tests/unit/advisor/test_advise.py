@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
-from app.advisor.advise import Desk, EstimateAnswer, PlanAnswer, answer_estimate, answer_plan
+from app.advisor.advise import (
+    Desk,
+    EstimateAnswer,
+    PlanAnswer,
+    answer_estimate,
+    answer_plan,
+    judge,
+)
 from app.advisor.errors import Refusal, refusal_body
+from app.advisor.requests import EstimateQuestion
 from app.catalog.loader import load_catalog
+from app.planner.intent import TrainIntent
 from app.planner.request import Plan
 from app.planner.search import plan
 
@@ -261,3 +270,14 @@ def test_narrow_precisions_are_chosen_only_where_allowed(desk: Desk) -> None:
     assert isinstance(answer, PlanAnswer)
     assert isinstance(answer.outcome, Plan)
     assert answer.outcome.layout.precision == "bf16"
+
+
+def test_the_planner_s_own_errors_stand_under_layout_too(desk: Desk) -> None:
+    intent = TrainIntent(model="llama-3-8b", gpu="H100-SXM5-80GB")
+    error = refused(judge(EstimateQuestion(intent=intent, layout={"tp": "two"}), desk))
+    assert error["path"] == "layout.tp"
+
+
+def test_the_rank_of_adapters_is_answered_where_there_are_any(desk: Desk) -> None:
+    workload = planned(desk, workload={"task": "lora", "lora_rank": 8})["workload"]
+    assert (workload["task"], workload["lora_rank"]) == ("lora", 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from app.cli.root import run
+from app.cli.root import COMMANDS, main, run
 
 ROOT = Path(__file__).parents[3]
 QUESTION = ("--model", "llama-3-8b", "--gpu", "NVIDIA-H100-80GB-HBM3")
@@ -79,7 +80,7 @@ def test_version_says_which_planner_runs(cli: Any) -> None:
 def test_version_waits_for_no_heavy_room() -> None:
     """The shell's first answer imports no server, no tables, no cryptography."""
     code = (
-        "import sys; from app.cli.root import run; run(['--version']); "
+        "import sys; from app.cli.root import COMMANDS, main, run; run(['--version']); "
         "heavy = {'fastapi', 'uvicorn', 'rich', 'yaml', 'cryptography', 'jsonpatch'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -89,7 +90,7 @@ def test_version_waits_for_no_heavy_room() -> None:
 
 def test_planning_needs_no_server() -> None:
     code = (
-        "import sys; from app.cli.root import run; "
+        "import sys; from app.cli.root import COMMANDS, main, run; "
         f"run(['plan', '--json', *{QUESTION!r}]); "
         "print(sorted({'fastapi', 'uvicorn', 'rich', 'yaml'} & set(sys.modules)))"
     )
@@ -102,6 +103,19 @@ def test_the_module_is_the_command() -> None:
         [sys.executable, "-m", "app", "--help"], capture_output=True, text=True, check=True
     )
     assert "trainjob-advisor" in shown.stdout
+
+
+def test_the_process_ends_with_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["trainjob-advisor", "models", "xxyyzz"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+
+
+def test_help_lists_every_command_with_its_first_sentence(cli: Any) -> None:
+    shown = cli("--help").out
+    for name in COMMANDS:
+        assert re.search(rf"\b{name} +[A-Z]", shown), name
 
 
 def test_a_plan_is_a_page_of_plain_text(cli: Any) -> None:
@@ -164,6 +178,8 @@ def test_nothing_fits_is_exit_code_1(cli: Any) -> None:
         (("estimate", "--layout", "tp=2", "--jsonl", "-"), "remove --layout"),
         (("review", "/nowhere.yaml"), "readable"),
         (("models", "xxyyzz"), "leave the word out"),
+        (("gpus", "xxyyzz"), "leave the word out"),
+        (("estimate", "--gpu", "T4"), "`model` must be given"),
         (("env", "--gpu", "T9"), "T9"),
         (("plan", "--nonsense"), "No such option"),
         (("nonsense",), "No such command"),
@@ -218,6 +234,11 @@ def test_an_estimate_says_its_verdict_first(cli: Any) -> None:
     assert "Memory of one GPU" not in unable.out
 
 
+def test_an_estimate_as_json_has_the_layout_it_judged(cli: Any) -> None:
+    body = cli("estimate", *QUESTION, "--layout", "tp=2", "--json").body
+    assert body["layout"]["tp"] == 2
+
+
 def test_an_overlay_adds_a_model(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(
         '[models."our-8b"]\nlike = "llama-3-8b"\nsource = "us"\n', "utf-8"
@@ -234,6 +255,8 @@ def test_lists_are_tables(cli: Any) -> None:
     models = cli("models", "llama-3-70b").out.splitlines()
     assert models[0].split() == ["model", "params", "active", "layers", "hidden", "context"]
     assert models[1].split()[:3] == ["llama-3-70b", "70.6", "B"]
+    found = cli("gpus", "H100-NVL", "--json").body["gpus"]
+    assert [one["name"] for one in found] == ["H100-NVL-94GB"]
     gpus = cli("gpus", "NVIDIA-H100-80GB-HBM3").out.splitlines()
     assert gpus[1].split()[:2] == ["H100-SXM5-80GB", "80"]
 
@@ -246,6 +269,11 @@ def test_an_environment_has_reasons(cli: Any) -> None:
     shown = cli(*arguments).out
     assert f"profile {body['profile']}" in shown
     assert all(f"{one['name']}={one['value']}" in shown for one in body["environment"])
+
+
+def test_a_single_gpu_needs_little(cli: Any) -> None:
+    shown = cli("env", "--gpu", "T4", "--gpus-per-node", "1").out
+    assert shown.startswith("profile ")
 
 
 def test_what_a_job_sets_itself_is_not_set_again(cli: Any) -> None:
@@ -280,15 +308,21 @@ def test_the_patched_manifest_is_yaml_and_needs_no_second_patch(cli: Any, stdin:
 
 
 def test_one_denied_document_of_many_is_exit_code_1(cli: Any, stdin: Any) -> None:
-    stdin(
-        f"{AUTO}\n---\n{AUTO.replace('H100-80GB-HBM3', 'H9000')}\n---\napiVersion: v1\nkind: ConfigMap\n"
-    )
+    unknown = AUTO.replace("H100-80GB-HBM3", "H9000")
+    stdin(f"{AUTO}\n---\n{unknown}\n---\napiVersion: v1\nkind: ConfigMap\n")
     ended = cli("review", "-", "--json")
     responses = [json.loads(line)["response"] for line in ended.out.splitlines()]
     assert ended.code == 1
     assert [one["allowed"] for one in responses] == [True, False, True]
     assert responses[1]["status"]["code"] == 422
     assert responses[2]["patch"] == []
+
+
+def test_long_values_are_cut_for_reading_and_whole_as_json(cli: Any, stdin: Any) -> None:
+    stdin(AUTO)
+    assert "characters; --json shows all" in cli("review", "-").out
+    stdin(AUTO)
+    assert "characters; --json" not in cli("review", "-", "--json").out
 
 
 def test_a_denial_lists_its_causes(cli: Any, stdin: Any) -> None:
@@ -298,6 +332,20 @@ def test_a_denial_lists_its_causes(cli: Any, stdin: Any) -> None:
     assert ended.out.startswith("denied: ")
     assert "- spec.gpusPerNode" in ended.out
     assert "- spec.numNodes" in ended.out
+
+
+def test_the_patch_of_a_job_that_is_denied_afterwards_is_not_shown(cli: Any, stdin: Any) -> None:
+    """Defaults are written first, then the layout its author chose is judged."""
+    stdin(AUTO.replace("autoParallelism: true", "tpDegree: 3\n  ppDegree: 1"))
+    ended = cli("review", "-")
+    assert ended.code == 1
+    assert "spec.tpDegree" in ended.out
+    assert "is dropped with it" in ended.out
+
+
+def test_a_job_that_needs_nothing_has_no_patch(cli: Any, stdin: Any) -> None:
+    stdin("apiVersion: v1\nkind: ConfigMap\n")
+    assert cli("review", "-").out.splitlines()[-1] == "no patch"
 
 
 def test_a_review_as_the_api_server_sends_it_is_read(cli: Any) -> None:
@@ -314,6 +362,12 @@ def test_what_is_no_object_is_bad_input(cli: Any, stdin: Any, text: str) -> None
     ended = cli("review", "-", "--json")
     assert ended.code == 2
     assert ended.body["error"]["code"] == "invalid_request"
+
+
+def test_a_wrong_setting_stops_serving_before_it_starts(cli: Any) -> None:
+    ended = cli("serve", "--port", "99999")
+    assert ended.code == 2
+    assert "TRAINJOB_ADVISOR_PORT" in ended.err
 
 
 def test_certificates_are_made_once(cli: Any, tmp_path: Path) -> None:
