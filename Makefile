@@ -34,7 +34,7 @@ demo: setup ## Start a server, send it a TrainJob, show the answer, stop it
 	@$(BIN)/python examples/demo.py
 
 test: setup ## Run the unit and property tests (minutes)
-	$(BIN)/python -m pytest -m "not cluster and not browser and not faults"
+	$(BIN)/python -m pytest -n 2 -m "not cluster and not browser and not faults"
 
 test-faults: setup ## Break a running server: certificates, SIGTERM, slow clients
 	$(BIN)/python -m pytest -p no:randomly -m faults tests/faults

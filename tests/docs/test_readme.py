@@ -1,0 +1,29 @@
+"""README.md shows what the planner answers today, and names only what exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_is_current() -> None:
+    """`python examples/readme.py` would change nothing."""
+    command = [sys.executable, str(ROOT / "examples/readme.py"), "--check"]
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 0
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Relative links name files of the repository."""
+    for target in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_make_target_exists() -> None:
+    """Every `make TARGET` the README names is in the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
