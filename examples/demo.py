@@ -1,4 +1,4 @@
-# ruff: noqa: INP001 - a script, not part of a package
+
 """`make demo`: a real server, a TrainJob sent to its webhook, and the answer."""
 
 from __future__ import annotations

@@ -54,11 +54,12 @@ def example() -> str:
     patch = added(list(answer["patch"]))  # type: ignore[call-overload]
     spec = [f"  {name}: {patch[f'/spec/{name}']}" for name in PLANNED]
     shape = dict(patch["/spec/modelSpec"])  # type: ignore[call-overload]
-    spec += [
+    recomputes = str(shape["activationCheckpointing"]).lower()
+    spec.append(
         f"  modelSpec: {{microBatchSize: {shape['microBatchSize']}, "
-        f"activationCheckpointing: {str(shape['activationCheckpointing']).lower()}, ...}}",
-        "  env: [...]          # the collective environment that fabric and plan call for",
-    ]
+        f"activationCheckpointing: {recomputes}, ...}}"
+    )
+    spec.append("  env: [...]          # the collective environment that fabric and plan call for")
     reason = patch[f"/metadata/annotations/{REASON.replace('/', '~1')}"]
     warning = list(answer["warnings"])[0]  # type: ignore[call-overload]  # noqa: RUF015
     return (
