@@ -9,6 +9,7 @@ from typing import Any
 from app.planner.estimate import complete, estimate, limit_bytes
 from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
+from app.planner.legality import uneven_stages
 from app.planner.request import (
     Alternative,
     Estimate,
@@ -130,6 +131,7 @@ def changed_layout(request: PlanRequest, layout: Layout, change: dict[str, Any])
         return None
     if given["pp"] == 1:
         given["vpp"] = 1
+    given["stage_layers"] = uneven_stages(request, given["pp"])
     made = complete(request, given)
     return made if isinstance(made, Layout) else None
 

@@ -66,7 +66,8 @@ class KeptActivations:
 class FrameworkProfile:
     """One software stack. Fractions are 0 to 1; see the catalog entry for each number's source.
 
-    What it allows: the `supports_*` fields, `uneven_pipeline`, `states` (a sharding that is absent
+    What it allows: the `supports_*` fields, `uneven_pipeline` (with `explicit_stages` only as a
+    list of layers per stage), `states` (a sharding that is absent
     is not offered), `pipeline_shardings` (those that work with a pipeline), `kept` (a recomputation
     that is absent is not offered), `offloads`, `precisions`.
     What it holds: `states` and its `variants` (`zero1@bf16` replaces `zero1` in that precision,
@@ -75,7 +76,8 @@ class FrameworkProfile:
     `gathered_layers` (layers whose 16-bit parameters and gradients stand unsharded at once under
     ZeRO-3), `bucket_bytes` (communication buffers), `context_bytes` (CUDA context and libraries),
     `communicator_bytes` (per NCCL group), `fragmentation` (share of activations and buffers lost in
-    the allocator), `host_factor` (host bytes per offloaded byte).
+    the allocator), `host_factor` (host bytes per offloaded byte), `loading_bytes` (host bytes per
+    parameter in which every rank loads weights that are not sharded, when it offloads).
     What it sends: `gradient_bytes` and `parameter_bytes` per parameter on the wire,
     `reduce_every_microbatch` (at every microbatch rather than once a step), and the shares of that
     traffic that hide behind compute: `overlap_dp`, `overlap_tp`, `overlap_ep`, `overlap_pp`.
@@ -117,3 +119,5 @@ class FrameworkProfile:
     overlap_ep: float
     overlap_pp: float
     efficiency: str
+    explicit_stages: bool = False
+    loading_bytes: float = 0.0

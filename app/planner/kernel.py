@@ -84,6 +84,7 @@ class StateBytes:
         self.host_sharded = placed.host.sharded
         self.frozen_replicated = placed.frozen.replicated
         self.frozen_sharded = placed.frozen.sharded
+        self.frozen_host_sharded = placed.frozen_host.sharded
         self.gathers = states_of(request, layout).weights.replicated == 0
 
 
@@ -133,13 +134,13 @@ class Kernel:
         self._cp: dict[tuple[int, int], tuple[float, float]] = {}
         self._ep: dict[tuple[int, int], tuple[float, float, float, float]] = {}
         self._heads: dict[tuple[int, str], tuple[float, float]] = {}
-        self._stages: dict[tuple[int, bool], list[StageKind]] = {}
+        self._stages: dict[int, list[StageKind]] = {}
         self._params: dict[tuple[int, int, bool], tuple[float, float]] = {}
         self._tables: dict[int, float] = {}
         self._activations: dict[tuple[int, int, str, str, bool], float] = {}
         self._logits: dict[tuple[int, int], float] = {}
-        self._states: dict[tuple[str, str, bool], StateBytes] = {}
-        self._shared: dict[tuple[int, int, int, int, str, int, bool], SharedCosts] = {}
+        self._states: dict[tuple[str, str, bool, int], StateBytes] = {}
+        self._shared: dict[tuple[int, int, int, int, str, int, str], SharedCosts] = {}
         self._p2p: dict[tuple[int, int, int, int], tuple[float, float]] = {}
 
     def layer(self, layout: Layout, *, routed: bool) -> LayerCosts:
@@ -231,14 +232,13 @@ class Kernel:
             self._heads[key] = found
         return found
 
-    def stage_kinds(self, pp: int, vpp: int) -> list[StageKind]:
+    def stage_kinds(self, pp: int) -> list[StageKind]:
         """The stages of a pipeline, neighbours alike folded together."""
-        uneven = vpp == 1 and self.request.framework.uneven_pipeline
-        key = (pp, uneven)
-        found = self._stages.get(key)
+        found = self._stages.get(pp)
         if found is None:
+            uneven = self.request.framework.uneven_pipeline
             found = self._stage_kinds(split_layers(self.num_layers, pp, uneven=uneven))
-            self._stages[key] = found
+            self._stages[pp] = found
         return found
 
     def _stage_kinds(self, stages: tuple[int, ...]) -> list[StageKind]:
@@ -289,7 +289,7 @@ class Kernel:
             layout.ep,
             layout.sharding,
             layout.dp_shard,
-            layout.precision == "fp32",
+            layout.precision,
         )
         found = self._shared.get(key)
         if found is None:
@@ -403,7 +403,9 @@ class Kernel:
 
     def states(self, layout: Layout) -> StateBytes:
         """Bytes per parameter under the layout's sharding."""
-        key = (layout.sharding, layout.precision, layout.pp > 1)
+        offloads = self.request.workload.offload != "none"
+        ranks = dense_shard_group(layout) if offloads else 0
+        key = (layout.sharding, layout.precision, layout.pp > 1, ranks)
         found = self._states.get(key)
         if found is None:
             found = StateBytes(self.request, layout)
@@ -426,15 +428,17 @@ class Kernel:
         states = self.states(layout)
         dense_group = dense_shard_group(layout)
         routed_group = expert_shard_group(layout)
-        trained_dense, trained_routed, device = dense, routed, 0.0
+        trained_dense, trained_routed, device, host = dense, routed, 0.0, 0.0
         if not self.full_training:
             trained_dense = (kind.plain + kind.routed) * self.adapters / layout.tp
             trained_routed = 0.0
             device = dense * (states.frozen_replicated + states.frozen_sharded / dense_group)
             device += routed * (states.frozen_replicated + states.frozen_sharded / routed_group)
+            host += dense * states.frozen_host_sharded / dense_group
+            host += routed * states.frozen_host_sharded / routed_group
         device += trained_dense * (states.replicated + states.sharded / dense_group)
         device += trained_routed * (states.replicated + states.sharded / routed_group)
-        host = trained_dense * (states.host_replicated + states.host_sharded / dense_group)
+        host += trained_dense * (states.host_replicated + states.host_sharded / dense_group)
         host += trained_routed * (states.host_replicated + states.host_sharded / routed_group)
         buffers = 0.0
         if states.gathers and layout.dp_shard * layout.cp > 1:
@@ -462,7 +466,7 @@ class Kernel:
         """Device bytes of the fullest stage, and host bytes of a node, of a whole layout."""
         microbatches = self.batch // layout.dp // layout.microbatch_size
         device = host = 0.0
-        for kind in self.stage_kinds(layout.pp, layout.vpp):
+        for kind in self.stage_kinds(layout.pp):
             flight = in_flight(layout.pp, layout.vpp, kind.index, microbatches)
             held, there = self.held(layout, kind)
             kept, once = self.kept(layout, kind, layout.recompute)

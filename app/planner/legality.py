@@ -60,12 +60,33 @@ def split_layers(num_layers: int, pp: int, *, uneven: bool) -> tuple[int, ...]:
     return tuple(stages) if min(stages) > 0 else ()
 
 
+def interleaves(num_layers: int, pp: int, vpp: int, *, uneven: bool) -> bool:
+    """Whether the layers make pp * vpp equal chunks.
+
+    Where stages may be uneven, the embedding and the head may count as one layer each, as in
+    Megatron-Core's `account_for_embedding_in_pipeline_split`: Llama 3's 126 layers make 64 chunks.
+    A chunk holds a layer beside them.
+    """
+    chunks = pp * vpp
+    if num_layers % chunks == 0:
+        return True
+    return uneven and (num_layers + 2) % chunks == 0 and num_layers + 2 > chunks
+
+
 def stage_layers(request: PlanRequest, layout: Layout) -> tuple[int, ...]:
     """Layers of each stage under `layout`; `()` if it cannot be split so."""
     if layout.stage_layers:
         return layout.stage_layers
-    even_only = layout.vpp > 1 or not request.framework.uneven_pipeline
-    return split_layers(request.model.num_layers, layout.pp, uneven=not even_only)
+    layers, uneven = request.model.num_layers, request.framework.uneven_pipeline
+    if layout.vpp > 1:
+        uneven = uneven and interleaves(layers, layout.pp, layout.vpp, uneven=True)
+    return split_layers(layers, layout.pp, uneven=uneven)
+
+
+def uneven_stages(request: PlanRequest, pp: int) -> tuple[int, ...]:
+    """The split over `pp` stages where it is not even, else `()`: what a plan has to say."""
+    split = split_layers(request.model.num_layers, pp, uneven=request.framework.uneven_pipeline)
+    return split if len(set(split)) > 1 else ()
 
 
 def stages_or_ceiling(request: PlanRequest, layout: Layout) -> tuple[int, ...]:
@@ -143,7 +164,13 @@ def _pipeline_split(request: PlanRequest, layout: Layout) -> str:
         if not request.framework.uneven_pipeline and len(set(stages)) > 1:
             return f"{request.framework.name} has no uneven pipeline split"
         return ""
-    if stage_layers(request, layout):
+    split = stage_layers(request, layout)
+    if split and request.framework.explicit_stages and len(set(split)) > 1:
+        return (
+            f"{layers} layers do not divide over pp {layout.pp} and {request.framework.name} wants "
+            f"the split: `stage_layers` must list it, such as {', '.join(map(str, split))}"
+        )
+    if split:
         return ""
     if layout.vpp > 1:
         return (
@@ -158,9 +185,12 @@ def _interleaving(request: PlanRequest, layout: Layout) -> str:
         return ""
     if layout.pp == 1:
         return f"vpp {layout.vpp} needs a pipeline; `pp` must be greater than 1"
-    if request.model.num_layers % (layout.pp * layout.vpp):
+    layers, uneven = request.model.num_layers, request.framework.uneven_pipeline
+    if layout.stage_layers and all(each % layout.vpp == 0 for each in layout.stage_layers):
+        return ""
+    if not interleaves(layers, layout.pp, layout.vpp, uneven=uneven):
         return (
-            f"{request.model.num_layers} layers cannot be split into {layout.pp} * {layout.vpp} "
+            f"{layers} layers cannot be split into {layout.pp} * {layout.vpp} "
             "chunks; pp * vpp must divide the layers"
         )
     return ""

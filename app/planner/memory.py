@@ -192,7 +192,10 @@ class PlacedStates:
     """Bytes per parameter by what they are and where: on the device, on the host, or frozen.
 
     Offloading the optimizer moves master and moments to the host, and under a sharded optimizer the
-    gradient shard too; offloading parameters moves sharded weights as well.
+    gradient shard too; offloading parameters moves sharded weights, a frozen base included.
+    A rank whose weights are not sharded loads all of them, `loading_bytes` wide, before it moves
+    anything: the host then holds the larger of the two. Source: DeepSpeed's ZeRO-2 memory
+    estimator, 1.5 * max(4 * ranks, 16) bytes per parameter.
     """
 
     parameters: Bytes
@@ -200,6 +203,7 @@ class PlacedStates:
     optimizer: Bytes
     host: Bytes
     frozen: Bytes
+    frozen_host: Bytes
 
 
 NO_BYTES = Bytes()
@@ -219,20 +223,33 @@ def placed_states(request: PlanRequest, layout: Layout) -> PlacedStates:
     moved = [optimizer] if offload != "none" else []
     moved += [states.gradients] if moves_gradients else []
     moved += [states.weights] if moves_weights else []
-    factor = request.framework.host_factor
     base = NF4_BYTES if request.workload.task == "qlora" else float(SIXTEEN_BIT)
+    sharded_base = layout.sharding in ("zero3", "hsdp")
+    frozen = Bytes(sharded=base) if sharded_base else Bytes(replicated=base)
+    moves_base = offload == "parameters" and sharded_base
     return PlacedStates(
         parameters=NO_BYTES if moves_weights else states.weights,
         gradients=NO_BYTES if moves_gradients else states.gradients,
         optimizer=optimizer if offload == "none" else NO_BYTES,
-        host=Bytes(
-            replicated=factor * sum(each.replicated for each in moved),
-            sharded=factor * sum(each.sharded for each in moved),
-        ),
-        frozen=Bytes(sharded=base)
-        if layout.sharding in ("zero3", "hsdp")
-        else Bytes(replicated=base),
+        host=_on_host(request, layout, states, moved),
+        frozen=NO_BYTES if moves_base else frozen,
+        frozen_host=frozen if moves_base else NO_BYTES,
     )
+
+
+def _on_host(request: PlanRequest, layout: Layout, states: StateBytes, moved: list[Bytes]) -> Bytes:
+    """Host bytes per parameter of one rank: what was moved, or what loading takes if that is more.
+
+    Gradients move after they were reduced, so a rank keeps only its shard of them.
+    """
+    framework, group = request.framework, dense_shard_group(layout)
+    kept = [each.replicated for each in moved if each is not states.gradients]
+    steady = Bytes(replicated=sum(kept), sharded=sum(each.sharded for each in moved))
+    loaded = framework.loading_bytes if moved and states.weights.replicated else 0.0
+    if loaded > per_parameter(steady, group):
+        steady = Bytes(replicated=loaded)
+    factor = framework.host_factor
+    return Bytes(replicated=factor * steady.replicated, sharded=factor * steady.sharded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,11 +274,13 @@ def state_totals(request: PlanRequest, layout: Layout, params: StageParams) -> S
 
     frozen = params.frozen_dense * per_parameter(placed.frozen, dense)
     frozen += params.frozen_routed * per_parameter(placed.frozen, routed)
+    base = params.frozen_dense * per_parameter(placed.frozen_host, dense)
+    base += params.frozen_routed * per_parameter(placed.frozen_host, routed)
     return StateTotals(
         parameters=held(placed.parameters) + frozen,
         gradients=held(placed.gradients),
         optimizer=held(placed.optimizer),
-        host=held(placed.host),
+        host=held(placed.host) + base,
     )
 
 

@@ -73,7 +73,7 @@ class Visit:
         self.axes = axes
         self.per_replica = kernel.batch // node.dp
         self.sequences = kernel.length / node.cp
-        self.kinds = kernel.stage_kinds(node.pp, 1)
+        self.kinds = kernel.stage_kinds(node.pp)
         self.layouts: list[Layout] = []
         self.offsets: list[int] = []
         self.starts: list[int] = []

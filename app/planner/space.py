@@ -10,11 +10,18 @@ or off the grid. `enumerate_layouts` lists the space; the search must find its o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 
 from app.planner.estimate import hsdp_shard_group
 from app.planner.layout import Layout
-from app.planner.legality import FP8_TOKEN_MULTIPLE, NARROW_PRECISIONS, split_layers
+from app.planner.legality import (
+    FP8_TOKEN_MULTIPLE,
+    NARROW_PRECISIONS,
+    interleaves,
+    split_layers,
+    uneven_stages,
+)
 from app.planner.request import PlanRequest
 
 MIN_TOKENS_PER_CP_RANK = 2048
@@ -56,7 +63,16 @@ class Node:
     """The degrees of one subtree of the search, and its leaf choices."""
 
     def __init__(
-        self, *, tp: int, pp: int, cp: int, ep: int, dp: int, sequence_parallel: bool, axes: Axes
+        self,
+        *,
+        tp: int,
+        pp: int,
+        cp: int,
+        ep: int,
+        dp: int,
+        sequence_parallel: bool,
+        axes: Axes,
+        stage_layers: tuple[int, ...],
     ) -> None:
         self.tp = tp
         self.pp = pp
@@ -65,6 +81,7 @@ class Node:
         self.dp = dp
         self.sequence_parallel = sequence_parallel
         self.axes = axes
+        self.stage_layers = stage_layers
 
 
 def powers_of_two(limit: int) -> list[int]:
@@ -153,7 +170,16 @@ def groups(request: PlanRequest) -> list[list[Node]]:
             members = pipelines(request, tp=tp, cp=cp)
             for ep in ep_choices(request, rest * tp):
                 nodes = [
-                    Node(tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sequence_parallel=parallel, axes=axes)
+                    Node(
+                        tp=tp,
+                        pp=pp,
+                        cp=cp,
+                        ep=ep,
+                        dp=dp,
+                        sequence_parallel=parallel,
+                        axes=axes,
+                        stage_layers=uneven_stages(request, pp),
+                    )
                     for pp, dp, axes in members
                     if tp * cp * dp % ep == 0
                 ]
@@ -195,11 +221,20 @@ def leaf_axes(request: PlanRequest, *, tp: int, pp: int, cp: int, dp: int) -> Ax
     )
 
 
+@cache
+def equal_chunks(num_layers: int, pp: int, *, uneven: bool) -> list[int]:
+    """Every vpp that cuts the layers of `pp` stages into equal chunks, and 1."""
+    deepest = -(-num_layers // pp)
+    able = [vpp for vpp in range(2, deepest + 1) if interleaves(num_layers, pp, vpp, uneven=uneven)]
+    return [1, *able]
+
+
 def vpp_choices(request: PlanRequest, pp: int) -> tuple[int, ...]:
-    """Interleaving degrees: divisors of a stage's layers, where the framework interleaves."""
-    layers = request.model.num_layers
-    able = pp > 1 and request.framework.supports_vpp and layers % pp == 0
-    vpps = divisors(layers // pp) if able else [1]
+    """Interleaving degrees: those that make equal chunks, where the framework interleaves."""
+    framework = request.framework
+    vpps = [1]
+    if pp > 1 and framework.supports_vpp:
+        vpps = equal_chunks(request.model.num_layers, pp, uneven=framework.uneven_pipeline)
     return tuple(vpp for vpp in _pinned(request.pins.vpp, vpps) if vpp in vpps)
 
 
@@ -273,6 +308,7 @@ def leaf(
         microbatch_size=microbatch,
         recompute=recompute,  # type: ignore[arg-type]
         precision=precision,  # type: ignore[arg-type]
+        stage_layers=node.stage_layers,
     )
 
 

@@ -85,7 +85,7 @@ def test_kernel_agrees_with_the_reference(request: PlanRequest, random: Random) 
     kernel = Kernel(request)
     for layout in random.sample(layouts, min(20, len(layouts))):
         count = num_microbatches(request, layout)
-        kinds = kernel.stage_kinds(layout.pp, layout.vpp)
+        kinds = kernel.stage_kinds(layout.pp)
         tokens = layout.microbatch_size * kernel.length / layout.cp
         slowest, total = kernel.pipeline(layout, layout.recompute, tokens, kinds)
         slope, fixed = kernel.p2p(layout) if layout.pp > 1 else (0.0, 0.0)
