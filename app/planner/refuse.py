@@ -8,11 +8,14 @@ from dataclasses import asdict, replace
 from app.planner.estimate import complete
 from app.planner.explain import gib, layout_words
 from app.planner.layout import Layout
-from app.planner.legality import violations
+from app.planner.legality import uneven_stages, violations
 from app.planner.request import Estimate, NoFeasiblePlan, Pins, PlanRequest, SearchStats
 
 Fits = Callable[[PlanRequest], bool]
 """Whether a changed request has a layout that fits: the search, handed in by the caller."""
+
+LOSS_CHUNKS = 8
+"""Parts a chunked cross-entropy cuts its tokens into (torchtitan's default)."""
 
 MAX_GROWTH = 64
 """The largest growth of the cluster a refusal tries."""
@@ -56,6 +59,9 @@ def remedies(request: PlanRequest, fits: Fits) -> tuple[str, ...]:
                 "an 8-bit optimizer without fp32 master weights would fit",
             )
         )
+    loss = request.framework.logits_bytes / LOSS_CHUNKS
+    chunked = replace(request, framework=replace(request.framework, logits_bytes=loss))
+    changes.append((chunked, "a fused or chunked cross-entropy loss would fit"))
     if request.pins != Pins():
         changes.append(
             (replace(request, pins=Pins()), "the same job without its pinned fields would fit")
@@ -83,6 +89,7 @@ def memory_reason(request: PlanRequest, nearest: Estimate) -> str:
 def no_layout_reasons(request: PlanRequest) -> tuple[str, ...]:
     """The rules that the pinned fields, or the plainest layout, break."""
     given = {name: value for name, value in asdict(request.pins).items() if value is not None}
+    given["stage_layers"] = uneven_stages(request, given.get("pp", 1))
     layout = complete(request, given)
     if isinstance(layout, Layout):
         broken = violations(request, layout)
