@@ -407,7 +407,7 @@ def _built(
         cp=count(row, "cp"),
         ep=count(row, "ep"),
         dp=dp,
-        dp_shard=dp,
+        dp_shard=_shard_group(nodes, tp=tp, cp=count(row, "cp"), dp=dp, kind=sharding),
         sharding=sharding or framework.default_sharding,  # type: ignore[arg-type]
         sequence_parallel=row["sequence_parallel"] == "1" if row["sequence_parallel"] else parallel,
         microbatch_size=size,
@@ -426,6 +426,12 @@ def _built(
         layout=layout,
         assumed=tuple(assumed),
     )
+
+
+def _shard_group(nodes: Cluster, *, tp: int, cp: int, dp: int, kind: str) -> int:
+    """Ranks that share one copy of the states: with HSDP those of one node."""
+    group = max(1, nodes.gpus_per_node // (tp * cp))
+    return group if kind == "hsdp" and dp % group == 0 else dp
 
 
 def runs(catalog: Catalog) -> list[Run | Excluded]:

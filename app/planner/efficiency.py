@@ -43,4 +43,6 @@ class Efficiency:
     logits_passes: float
     moe_dispatch_passes: float
     optimizer_passes: float
+    latency_factor: float
+    attention_unaligned: float
     provenance: str = "assumed"

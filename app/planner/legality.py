@@ -61,16 +61,18 @@ def split_layers(num_layers: int, pp: int, *, uneven: bool) -> tuple[int, ...]:
 
 
 def interleaves(num_layers: int, pp: int, vpp: int, *, uneven: bool) -> bool:
-    """Whether the layers make pp * vpp equal chunks.
+    """Whether the layers make pp * vpp chunks that are as good as equal.
 
     Where stages may be uneven, the embedding and the head may count as one layer each, as in
-    Megatron-Core's `account_for_embedding_in_pipeline_split`: Llama 3's 126 layers make 64 chunks.
-    A chunk holds a layer beside them.
+    Megatron-Core's `account_for_embedding_in_pipeline_split`: Llama 3's 126 layers make 128 chunks.
+    The last may be short of one more, where DeepSeek-V3's 61 layers leave the place of its MTP
+    layer. Source: the pipeline layouts of Megatron-Bridge's recipes for both.
     """
     chunks = pp * vpp
     if num_layers % chunks == 0:
         return True
-    return uneven and (num_layers + 2) % chunks == 0 and num_layers + 2 > chunks
+    short = -(num_layers + 2) % chunks
+    return uneven and short <= 1 and (num_layers + 2 + short) // chunks > short
 
 
 def stage_layers(request: PlanRequest, layout: Layout) -> tuple[int, ...]:

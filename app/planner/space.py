@@ -3,8 +3,9 @@
 Levels TP -> CP -> EP make a group, PP below it a `Node`; the leaf chooses precision, microbatch,
 recomputation, sharding and vpp. The grid: tp a power of two in the fast domain; pp any divisor; cp
 a power of two that leaves each rank `MIN_TOKENS_PER_CP_RANK`; ep any divisor of the experts;
-microbatches powers of two up to `MAX_MICROBATCH`. A pinned field takes the pinned value alone, on
-or off the grid. `enumerate_layouts` lists the space; the search must find its optimum.
+microbatches any divisor of a replica's batch up to `MAX_MICROBATCH`. A pinned field takes the
+pinned value alone, on or off the grid. `enumerate_layouts` lists the space; the search must find
+its optimum.
 """
 
 from __future__ import annotations
@@ -203,11 +204,17 @@ def pipelines(request: PlanRequest, *, tp: int, cp: int) -> list[tuple[int, int,
     return found
 
 
+@cache
+def microbatch_sizes(per_replica: int) -> list[int]:
+    """Divisors of a replica's part of the global batch, up to `MAX_MICROBATCH`."""
+    return [size for size in range(1, MAX_MICROBATCH + 1) if per_replica % size == 0]
+
+
 def leaf_axes(request: PlanRequest, *, tp: int, pp: int, cp: int, dp: int) -> Axes:
     """The leaf choices under these degrees."""
     pins = request.pins
     per_replica = request.workload.global_batch_size // dp
-    sizes = _pinned(pins.microbatch_size, powers_of_two(min(per_replica, MAX_MICROBATCH)))
+    sizes = _pinned(pins.microbatch_size, microbatch_sizes(per_replica))
     microbatches = tuple(
         size for size in sizes if per_replica % size == 0 and per_replica // size >= pp
     )

@@ -35,6 +35,10 @@ TILE = 128 * 256
 OPERAND_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
 
 
+HEAD_ALIGNMENT = 8
+"""16-bit tensor-core products want operands of 16-byte rows: head sizes of 8 values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Affine:
     """Seconds as a function of tokens: `per_token * tokens + fixed`."""
@@ -89,6 +93,8 @@ def attention_seconds_per_token(request: PlanRequest, layout: Layout) -> float:
     shape = min(1.0, size / 128) ** efficiency.attention_head_exponent
     saturation = length / (length + efficiency.attention_half_length)
     seconds = flop / (peak * efficiency.attention * shape * saturation)
+    if model.head_dim % HEAD_ALIGNMENT:
+        seconds *= efficiency.attention_unaligned
     if not request.framework.flash_attention:
         scores = heads * length * SIXTEEN_BIT * efficiency.score_passes
         seconds += scores / (gpu.hbm_bytes_per_second * efficiency.hbm)
@@ -213,6 +219,11 @@ def head_seconds(request: PlanRequest, layout: Layout) -> Affine:
     return product.times(3.0).plus(loss)
 
 
+def steps(size: int) -> int:
+    """Hops one after the other of a collective of `size` ranks: a ring's, or a tree's both ways."""
+    return min(size - 1, 2 * (size - 1).bit_length())
+
+
 @dataclass(frozen=True, slots=True)
 class GroupLink:
     """What a collective of one group gets: bytes per second per rank, seconds per hop, size."""
@@ -224,14 +235,12 @@ class GroupLink:
     def ring_seconds(self, payload_bytes: float) -> float:
         """Seconds of an all-gather or reduce-scatter whose full buffer is `payload_bytes`.
 
-        Each rank sends (n - 1) / n of it; a hop's latency is paid log2(n) + 1 times at best
-        protocol choice. Source of the volume: nccl-tests doc/PERFORMANCE.md.
+        Each rank sends (n - 1) / n of it. Source of the volume: nccl-tests doc/PERFORMANCE.md.
         """
         if self.size <= 1:
             return 0.0
-        hops = self.size.bit_length()
         moved = payload_bytes * (self.size - 1) / self.size
-        return moved / self.bytes_per_second + self.latency_seconds * hops
+        return moved / self.bytes_per_second + self.latency_seconds * steps(self.size)
 
 
 def group_link(request: PlanRequest, *, size: int, stride: int) -> GroupLink:
@@ -244,11 +253,12 @@ def group_link(request: PlanRequest, *, size: int, stride: int) -> GroupLink:
     cluster: Cluster = request.cluster
     efficiency = request.efficiency
     inner = cluster.intra.bytes_per_second * efficiency.intra_link
+    latency = efficiency.latency_factor
     members = max(1, cluster.domain_size // stride)
     if size <= members:
-        return GroupLink(inner, cluster.intra.latency_seconds, size)
+        return GroupLink(inner, cluster.intra.latency_seconds * latency, size)
     outer = cluster.inter.bytes_per_second * efficiency.inter_link * members
-    return GroupLink(min(inner, outer), cluster.inter.latency_seconds, size)
+    return GroupLink(min(inner, outer), cluster.inter.latency_seconds * latency, size)
 
 
 def tp_seconds_per_layer(
@@ -268,7 +278,7 @@ def tp_seconds_per_layer(
     payload = request.model.hidden_size * SIXTEEN_BIT
     passes = pairs * (2 + recompute_fraction)
     one_way = payload * (layout.tp - 1) / layout.tp / link.bytes_per_second
-    latency = link.latency_seconds * layout.tp.bit_length()
+    latency = link.latency_seconds * steps(layout.tp)
     return Affine(2 * one_way * exposed * passes, 2 * latency * passes)
 
 
@@ -416,7 +426,8 @@ def stage_seconds(
     if last:
         compute += head_seconds(request, layout).at(tokens)
     launched = (plain + routed) * request.efficiency.launch_seconds * (3 + fraction)
-    return StageSeconds(compute=max(compute, launched), tp=tp, cp=cp, ep=ep)
+    compute = max(compute, launched - tp - cp - ep)
+    return StageSeconds(compute=compute, tp=tp, cp=cp, ep=ep)
 
 
 def _stage_kinds(model: ModelArchitecture, stages: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from app.advisor.advise import Desk
 from app.advisor.environment import environment_body
 from app.advisor.errors import Refusal
 from app.catalog.loader import load_catalog
-from app.planner.architecture import MixtureOfExperts, ModelArchitecture
+from app.planner.architecture import ModelArchitecture
 from app.planner.estimate import MEMORY_MARGIN, complete, estimate
 from app.planner.intent import TrainIntent
 from app.planner.layout import Layout
