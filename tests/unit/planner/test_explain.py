@@ -1,0 +1,140 @@
+"""The words beside a plan, held to its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.planner.estimate import estimate
+from app.planner.explain import (
+    alternatives,
+    changed_layout,
+    fsdp_degree,
+    gib,
+    headline,
+    layout_words,
+    narrow_sentence,
+    neighbours,
+    sentences,
+    short_seconds,
+    why_not,
+)
+from app.planner.request import Pins, Plan, PlanRequest, SearchStats
+from app.planner.search import plan
+from tests.unit.planner.builders import layout, request
+
+STATS = SearchStats(configurations=10, evaluated=5, legal=10, feasible=7)
+
+
+def planned(asked: PlanRequest) -> Plan:
+    found = plan(asked)
+    assert isinstance(found, Plan)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"), [(1.5 * 2**30, "1.5"), (61.4 * 2**30, "61"), (-3 * 2**30, "-3.0")]
+)
+def test_gib(amount: float, words: str) -> None:
+    assert gib(amount) == words
+
+
+@pytest.mark.parametrize(("amount", "words"), [(2.345, "2.35 s"), (0.0871, "87.1 ms")])
+def test_short_seconds(amount: float, words: str) -> None:
+    assert short_seconds(amount) == words
+
+
+def test_layout_in_words() -> None:
+    asked = request("mixtral-8x7b", framework="megatron", nodes=2)
+    plain = layout(asked, tp=2)
+    assert layout_words(plain) == "TP=2 PP=1 CP=1 FSDP=8 mb=1 bf16"
+    assert fsdp_degree(plain) == 8
+    assert layout_words(layout(asked, tp=2, pp=2, vpp=2, ep=4)) == (
+        "TP=2 PP=2 CP=1 EP=4 VPP=2 FSDP=4 mb=1 bf16"
+    )
+
+
+def test_the_headline_fits_in_a_warning() -> None:
+    said = headline(planned(request(nodes=4)))
+    assert len(said) <= 120
+    assert "of 80 GiB, ~" in said
+
+
+def test_an_explanation_names_the_costs() -> None:
+    found = planned(request(nodes=2))
+    for words in ("Fastest of", "Compute is", "holds most", "below the limit"):
+        assert words in found.explanation
+    assert found.alternatives
+    assert all(each.why_not for each in found.alternatives)
+
+
+def test_a_full_card_is_said() -> None:
+    asked = request()
+    judged = estimate(asked, layout(asked, recompute="full"))
+    used = replace(judged, gpu_memory_bytes=int(judged.memory.total / 0.93))
+    assert "close to the card's memory" in " ".join(sentences(asked, used, STATS))
+    assert "close to the card's memory" not in " ".join(sentences(asked, judged, STATS))
+
+
+def test_a_narrow_precision_says_its_gain_and_its_pin() -> None:
+    asked = request(framework="megatron", nodes=2)
+    judged = estimate(asked, layout(asked, precision="fp8", recompute="full"))
+    said = narrow_sentence(asked, judged)
+    assert said.startswith("fp8 is 1.")
+    assert said.endswith("pin precision=bf16 to keep bf16.")
+    assert said in sentences(asked, judged, STATS)
+    elsewhere = replace(asked, cluster=replace(asked.cluster, nodes=3, gpus_per_node=5))
+    odd = replace(judged, layout=replace(judged.layout, tp=2))
+    assert narrow_sentence(elsewhere, odd) == "fp8; pin precision=bf16 to keep bf16."
+
+
+def test_why_another_layout_lost() -> None:
+    asked = request(nodes=1)
+    best = estimate(asked, layout(asked, recompute="full"))
+    illegal = estimate(asked, layout(asked, ep=2))
+    assert "has none" in why_not(asked, best, illegal)
+    large = estimate(asked, layout(asked, sharding="none", recompute="full"))
+    assert "does not fit" in why_not(asked, best, large)
+    assert "optimizer states grow" in why_not(asked, best, large)
+    slow = estimate(asked, layout(asked, tp=8, recompute="full"))
+    assert "slower: tensor-parallel traffic costs" in why_not(asked, best, slow)
+
+
+def test_neighbours_change_one_thing() -> None:
+    asked = request()
+    single = list(neighbours(layout(asked), 8))
+    assert {"tp": 2} in single
+    assert {"tp": 0} not in single
+    assert {"vpp": 2} not in single
+    assert {"vpp": 2} in list(neighbours(layout(asked, pp=2), 8))
+    assert {"vpp": 1} in list(neighbours(layout(asked, pp=2, vpp=2), 8))
+    assert {"microbatch_size": 16} in list(neighbours(layout(asked, microbatch_size=8), 8))
+
+
+def test_dp_follows_a_change() -> None:
+    asked = request("bloom-176b", framework="megatron", nodes=3)
+    split = layout(asked, pp=12, vpp=2)
+    changed = changed_layout(asked, split, {"pp": 6})
+    assert changed is not None
+    assert (changed.dp, sum(changed.stage_layers)) == (4, 70)
+    alone = changed_layout(asked, split, {"pp": 1})
+    assert alone is not None
+    assert alone.vpp == 1
+    assert changed_layout(asked, split, {"pp": 5}) is None
+    assert changed_layout(asked, split, {"sharding": "none", "recompute": "nothing"}) is None
+
+
+def test_alternatives_are_what_could_run_here() -> None:
+    found = planned(request(framework="megatron", nodes=2))
+    near = alternatives(found.request, found.estimate)
+    assert len({each.layout for each in near}) == len(near) <= 8
+    assert all(each.layout != found.layout for each in near)
+    assert alternatives(odd := request(per_node=6, batch=48), estimate(odd, layout(odd)))
+    legal = [each.estimate.legal for each in near]
+    assert legal == sorted(legal, reverse=True)
+
+
+def test_a_pinned_plan_is_explained_too() -> None:
+    found = planned(replace(request(nodes=2), pins=Pins(tp=4, pp=2)))
+    assert (found.layout.tp, found.layout.pp) == (4, 2)
