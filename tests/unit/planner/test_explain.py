@@ -130,9 +130,14 @@ def test_alternatives_are_what_could_run_here() -> None:
     near = alternatives(found.request, found.estimate)
     assert len({each.layout for each in near}) == len(near) <= 8
     assert all(each.layout != found.layout for each in near)
-    assert alternatives(odd := request(per_node=6, batch=48), estimate(odd, layout(odd)))
     legal = [each.estimate.legal for each in near]
     assert legal == sorted(legal, reverse=True)
+
+
+def test_changes_that_do_not_divide_the_gpus_are_left_out() -> None:
+    asked = request(per_node=6, batch=48)
+    near = alternatives(asked, estimate(asked, layout(asked, tp=2, recompute="full")))
+    assert {each.layout.tp for each in near} <= {1, 2}
 
 
 def test_a_pinned_plan_is_explained_too() -> None:

@@ -187,6 +187,7 @@ def test_an_illegal_split_counts_the_fullest_stage() -> None:
     asked = request(nodes=5)
     assert stages_or_ceiling(asked, layout(asked, pp=40)) == (1,) * 40
     assert uneven_stages(asked, 40) == ()
+    assert stages_or_ceiling(asked, layout(asked, pp=2, stage_layers=[15, 17])) == (15, 17)
     assert uneven_stages(asked, 8) == ()
     assert uneven_stages(asked, 5) == (6, 7, 7, 7, 5)
 
