@@ -18,6 +18,7 @@ Equal times are ordered by `moving_parts`, so the answer does not depend on the 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil, frexp, ldexp
 
 from app.planner.estimate import estimate, limit_bytes
 from app.planner.explain import explained
@@ -26,12 +27,24 @@ from app.planner.layout import Layout
 from app.planner.memory import in_flight
 from app.planner.refuse import refused
 from app.planner.request import Estimate, NoFeasiblePlan, Plan, PlanRequest, SearchStats
-from app.planner.space import Node, count_leaves, groups, leaf, moving_parts
+from app.planner.space import Node, count_leaves, fills, groups, leaf, moving_parts
 
 INFEASIBLE = float("inf")
 
 ROUNDING = 1e-9
 """Bounds are lowered by this share, so that rounding never prunes the optimum."""
+
+
+TIE_BITS = 40
+
+
+def on_grid(seconds: float) -> float:
+    """`seconds` rounded up to `TIE_BITS` bits, so that equal sums added in another order tie.
+
+    Rounding up keeps every lower bound of `seconds` one of the result too.
+    """
+    mantissa, exponent = frexp(seconds)
+    return ldexp(ceil(ldexp(mantissa, TIE_BITS)), exponent - TIE_BITS)
 
 
 class Incumbent:
@@ -256,7 +269,7 @@ def search_leaves(
             continue
         for index in able:
             shared = kernel.shared(visit.layouts[index])
-            seconds = kernel.step(
+            step = kernel.step(
                 shared,
                 pp=node.pp,
                 microbatches=count,
@@ -265,6 +278,7 @@ def search_leaves(
                 total=total,
                 crossing=crossing,
             )
+            seconds = on_grid(step)
             best.evaluated += 1
             if seconds > best.seconds:
                 continue
@@ -370,13 +384,23 @@ def lean_leaves(request: PlanRequest) -> list[Layout]:
         leaf(
             node,
             precision=node.axes.precisions[0],
-            microbatch=node.axes.microbatches[0],
+            microbatch=microbatch,
             recompute=recompute,
             sharding=sharding,
             vpp=node.axes.vpps[0],
         )
         for nodes in groups(request)
         for node in nodes
+        for microbatch in smallest_microbatch(request, node)
         for recompute in node.axes.recomputes
         for sharding in node.axes.shardings
     ]
+
+
+def smallest_microbatch(request: PlanRequest, node: Node) -> tuple[int, ...]:
+    """The smallest microbatch that fills the least interleaved pipeline of a node, if any does."""
+    vpp = node.axes.vpps[0]
+    able = [
+        size for size in node.axes.microbatches if fills(request, node, microbatch=size, vpp=vpp)
+    ]
+    return tuple(able[:1])
