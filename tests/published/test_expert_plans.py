@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.advisor.published import Excluded, Run
 from app.catalog.loader import load_catalog
 from app.planner.estimate import complete, estimate
 from app.planner.intent import TrainIntent
@@ -14,7 +15,7 @@ from app.planner.legality import uneven_stages, violations
 from app.planner.request import PlanRequest
 from app.planner.search import best_estimate
 from app.planner.space import MAX_MICROBATCH, enumerate_layouts
-from benchmarks.memory import Excluded, Run, completions, runs
+from benchmarks.memory import completions, runs
 
 CATALOG = load_catalog()
 RECIPES = {

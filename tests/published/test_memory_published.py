@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import pytest
 
+from app.advisor.published import (
+    OUT_OF_MEMORY,
+    Excluded,
+    Run,
+    as_run,
+    microbatch,
+    profile,
+    run_of,
+)
 from app.catalog.loader import Catalog, load_catalog
 from app.planner.estimate import estimate
 from app.planner.layout import Layout
 from benchmarks.memory import (
     GOALS,
-    OUT_OF_MEMORY,
-    Excluded,
-    Run,
-    as_run,
     bias,
     completions,
     errors,
     known,
     mean_error,
     measured_bytes,
-    microbatch,
-    profile,
     read,
-    run_of,
     runs,
 )
 
@@ -34,6 +36,7 @@ KINDS_OF_EXCLUSION = {
     "architecture not stated, or not a plain transformer",
     "microbatch not stated",
     "not a plain transformer",
+    "the source contradicts itself",
     OUT_OF_MEMORY,
     "tokens of a step not stated: unpacked sequences",
 }
