@@ -33,9 +33,13 @@ class Efficiency:
     attention_half_length: float
     attention_head_exponent: float
     backward_attention: float
+    cp_attention: float
     elementwise_hidden: float
     elementwise_mlp: float
     launch_seconds: float
+    launch_exposed: float
+    launch_routed_seconds: float
+    launch_collective_seconds: float
     step_seconds: float
     intra_link: float
     inter_link: float

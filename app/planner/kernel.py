@@ -122,6 +122,8 @@ class Kernel:
         self.overlap_dp = framework.overlap_dp
         self.exposed_pp = 1 - framework.overlap_pp
         self.launch = request.efficiency.launch_seconds
+        self.launch_routed = request.efficiency.launch_routed_seconds
+        self.launch_collective = request.efficiency.launch_collective_seconds
         self.gpus_per_node = request.cluster.gpus_per_node
         self.world_size = request.cluster.world_size
         self.recomputes: list[str] = list(framework.kept)
@@ -329,14 +331,17 @@ class Kernel:
         head_slope, head_fixed = self.head(layout)
         head = head_slope * tokens + head_fixed
         launch = self.launch * (3 + fraction)
+        if layout.tp > 1:
+            launch += self.launch_collective * 2 * (2 + again)
+        launch_routed = self.launch_routed * (3 + fraction)
         slowest = total = 0.0
         for kind in kinds:
             compute = kind.plain * plain_compute + kind.routed * routed_compute
             if kind.last:
                 compute += head
-            launched = (kind.plain + kind.routed) * launch
-            compute = max(compute, launched)
-            seconds = compute + kind.plain * plain_traffic + kind.routed * routed_traffic
+            launched = (kind.plain + kind.routed) * launch + kind.routed * launch_routed
+            traffic = kind.plain * plain_traffic + kind.routed * routed_traffic
+            seconds = max(compute, launched - traffic) + traffic
             slowest = max(slowest, seconds)
             total += seconds * kind.count
         return slowest, total

@@ -199,6 +199,8 @@ def layer_seconds(request: PlanRequest, layout: Layout, *, routed: bool) -> Laye
         products = products.plus(mlp(request, layout, width=width / layout.tp))
     products = products.plus(elementwise(request, layout, width=width))
     attention = Affine(attention_seconds_per_token(request, layout), 0.0)
+    exposed = Affine(0.0, efficiency.launch_exposed * efficiency.launch_seconds)
+    products = products.plus(exposed)
     trained = 2.0 if request.workload.task in ("pretrain", "sft") else 1.0
     return LayerSeconds(
         forward=products.plus(attention),
@@ -283,20 +285,28 @@ def tp_seconds_per_layer(
 
 
 def cp_seconds_per_layer(request: PlanRequest, layout: Layout) -> Affine:
-    """Exposed seconds of the key/value ring of one layer: what attention does not hide.
+    """Seconds that context parallelism adds to one layer: what a whole sequence would not cost.
 
-    Forward passes every rank's keys and values around, backward those and their gradients.
+    Forward passes every rank's keys and values around, backward those and their gradients; what
+    attention does not hide is exposed. Attention in cp pieces is slower than in one: each step is
+    short, and its partial results are merged (`cp_attention` of the attention time of the remote
+    pieces). Every step is launched on its own.
     Source: Ring Attention, arXiv:2310.01889, section 3.
     """
     if layout.cp == 1:
         return NOTHING
+    efficiency = request.efficiency
     link = group_link(request, size=layout.cp, stride=layout.tp)
     hops = layout.cp - 1
     payload = 2 * request.model.kv_size / layout.tp * SIXTEEN_BIT * hops
     ring = 3 * payload / link.bytes_per_second
-    attention = attention_seconds_per_token(request, layout)
-    hidden = attention * (1 + request.efficiency.backward_attention) * hops / layout.cp
-    return Affine(max(0.0, ring - hidden), 2 * hops * link.latency_seconds)
+    attention = attention_seconds_per_token(request, layout) * (1 + efficiency.backward_attention)
+    remote = attention * hops / layout.cp
+    launched = 2 * hops * efficiency.launch_collective_seconds
+    return Affine(
+        max(0.0, ring - remote) + efficiency.cp_attention * remote,
+        2 * hops * link.latency_seconds + launched,
+    )
 
 
 def ep_seconds_per_layer(
@@ -425,7 +435,11 @@ def stage_seconds(
             ep += layers * exchange.at(tokens)
     if last:
         compute += head_seconds(request, layout).at(tokens)
-    launched = (plain + routed) * request.efficiency.launch_seconds * (3 + fraction)
+    each = request.efficiency.launch_seconds * (3 + fraction)
+    if layout.tp > 1:
+        each += request.efficiency.launch_collective_seconds * 2 * (2 + again)
+    launched = (plain + routed) * each
+    launched += routed * request.efficiency.launch_routed_seconds * (3 + fraction)
     compute = max(compute, launched - tp - cp - ep)
     return StageSeconds(compute=compute, tp=tp, cp=cp, ep=ep)
 
@@ -441,13 +455,19 @@ def _stage_kinds(model: ModelArchitecture, stages: tuple[int, ...]) -> list[tupl
 
 
 def p2p_seconds(request: PlanRequest, layout: Layout) -> float:
-    """Seconds one microbatch needs to cross one stage boundary, forward and backward."""
+    """Seconds one microbatch needs to cross one stage boundary, forward and backward.
+
+    Each tensor-parallel rank sends its part; without sequence parallelism the receivers gather.
+    Source: Narayanan et al., arXiv:2104.04473, section 4.1.
+    """
     if layout.pp == 1:
         return 0.0
-    link = group_link(request, size=layout.pp, stride=layout.tp * layout.cp * layout.dp)
-    split = layout.tp if layout.sequence_parallel else 1
-    payload = tokens_per_rank(request, layout) * request.model.hidden_size * SIXTEEN_BIT / split
-    return 2 * (payload / link.bytes_per_second + link.latency_seconds)
+    link = group_link(request, size=2, stride=layout.tp * layout.cp * layout.dp)
+    payload = tokens_per_rank(request, layout) * request.model.hidden_size * SIXTEEN_BIT
+    crossing = payload / layout.tp / link.bytes_per_second + link.latency_seconds
+    if layout.tp > 1 and not layout.sequence_parallel:
+        crossing += group_link(request, size=layout.tp, stride=1).ring_seconds(payload)
+    return 2 * crossing
 
 
 @dataclass(frozen=True, slots=True)

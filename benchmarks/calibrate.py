@@ -1,0 +1,433 @@
+"""Fit the time model's constants to published runs and write them as catalog files.
+
+    python -m benchmarks.calibrate              # fit every profile, write the files (two minutes)
+    python -m benchmarks.calibrate --left-out   # refit without each model, each source
+
+Least squares on the logarithm of predicted over measured step time, with a robust loss, so that
+one odd run moves little. Each constant has bounds that physics allows and is drawn to a prior
+(datasheet rates, measured kernel rates, one pass over memory per tensor) by a weak penalty, so that
+what the data does not say stays where it was. A constant belongs to a software profile, or to a
+profile on one GPU family; never to a model, a source or a row. The same data gives the same files.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from app.advisor import accuracy
+from app.advisor.accuracy import Measured
+from app.catalog.loader import load_catalog
+from app.planner.efficiency import Efficiency
+from app.planner.framework import FrameworkProfile
+from app.planner.timing import step_time
+
+CATALOG_DATA = Path(__file__).parents[1] / "app" / "catalog" / "data"
+UNTUNED = frozenset({"card", "lit3", "swift", "tune", "ec", "mds"})
+"""Sources the fit does not see: runs that were not tuned for speed, or whose tokens are unsure."""
+
+CAP = 100
+"""Rows of one set that count in full; more rows share their weight."""
+
+Values = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """One constant to fit: its bounds, its prior and how far from it is still plausible."""
+
+    low: float
+    high: float
+    prior: float
+    spread: float
+
+
+def c(low: float, high: float, prior: float, spread: float) -> Constant:
+    """A constant, in one line of a table."""
+    return Constant(low=low, high=high, prior=prior, spread=spread)
+
+
+COMMON: Mapping[str, Constant] = {
+    "hbm": c(0.6, 0.9, 0.75, 0.05),
+    "wave": c(0, 1, 0.5, 0.2),
+    "attention_half_length": c(0, 3000, 500, 300),
+    "attention_head_exponent": c(0, 1.5, 0.4, 0.3),
+    "backward_attention": c(1.5, 3.5, 2.5, 0.3),
+    "elementwise_hidden": c(4, 100, 30, 10),
+    "elementwise_mlp": c(0, 50, 10, 5),
+    "launch_seconds": c(1e-5, 3e-3, 3e-4, 1.5e-4),
+    "launch_exposed": c(0, 1, 0.2, 0.2),
+    "step_seconds": c(0, 0.3, 0.01, 0.02),
+    "inter_link": c(0.1, 1, 0.8, 0.15),
+    "intra_link": c(0.3, 1, 0.75, 0.1),
+    "latency_factor": c(0.5, 8, 2, 1),
+    "logits_passes": c(4, 40, 12, 5),
+    "optimizer_passes": c(4, 16, 8, 2),
+    "!overlap_dp": c(0, 1, 0.7, 0.2),
+}
+"""What every profile has. A name that starts with `!` is a field of the framework profile."""
+
+MOE: Mapping[str, Constant] = {
+    "launch_routed_seconds": c(0, 4e-3, 1e-3, 4e-4),
+    "moe_dispatch_passes": c(0, 100, 12, 8),
+    "!overlap_ep": c(0, 1, 0.4, 0.3),
+}
+EXTRA: Mapping[str, Mapping[str, Constant]] = {
+    "megatron": {
+        **MOE,
+        "cp_attention": c(0, 1.5, 0.3, 0.2),
+        "!overlap_tp": c(0, 1, 0.4, 0.2),
+        "!overlap_pp": c(0, 1, 0.5, 0.3),
+    },
+    "fsdp": {**MOE, "cp_attention": c(0, 1.5, 0.3, 0.2)},
+    "megatron-lm-2022": {
+        "launch_seconds": c(1e-5, 3e-3, 8e-4, 4e-4),
+        "launch_collective_seconds": c(0, 1e-3, 1e-4, 5e-5),
+        "score_passes": c(1, 40, 6, 4),
+        "attention_unaligned": c(1, 10, 3, 2),
+    },
+}
+BY_FAMILY: Mapping[str, Constant] = {"attention": c(0.1, 0.85, 0.4, 0.1)}
+GEMM_PRIOR: Mapping[str, float] = {
+    "fp16": 0.8,
+    "bf16": 0.75,
+    "fp8": 0.65,
+    "mxfp8": 0.65,
+    "nvfp4": 0.5,
+}
+AMPERE_GEMM = 0.85
+"""Best-shape matrix rate of an A100 over its peak. Source: stas00/ml-engineering, MAMF table."""
+
+YOUNGER: Mapping[str, str] = {"megatron-2025": "megatron"}
+"""Profiles that share every constant of another but those of MoE layers."""
+
+FIXED: Mapping[str, Mapping[str, float]] = {
+    "megatron-lm-2022": {"!overlap_tp": 0.0, "!overlap_pp": 0.0},
+    "megatron": {"!gradient_bytes": 2.0},
+    "megatron-2025": {"!gradient_bytes": 2.0},
+}
+"""What a stack is known to do: no overlap in 2022; NVIDIA's recipes reduce gradients in 16 bits."""
+
+
+def files() -> dict[str, dict[str, Any]]:
+    """The calibration files as they are."""
+    found = {}
+    for path in sorted((CATALOG_DATA / "calibration").glob("*.toml")):
+        with path.open("rb") as file:
+            found[path.stem] = tomllib.load(file)
+    return found
+
+
+@cache
+def efficiency_fields() -> tuple[str, ...]:
+    """Fields of `Efficiency` that are numbers."""
+    return tuple(each.name for each in fields(Efficiency) if each.name != "provenance")
+
+
+def scopes(profile: str, family: str) -> tuple[str, ...]:
+    """Prefixes of the constants that hold for a profile on a family, the last wins."""
+    names = [YOUNGER[profile]] if profile in YOUNGER else []
+    names.append(profile)
+    return (*names, *(f"{name}@{family}" for name in names))
+
+
+def calibrated(
+    base: Mapping[str, Any], values: Values, profile: str, family: str
+) -> tuple[Efficiency, dict[str, float]]:
+    """The efficiency of a profile on a GPU family, and the framework fields that were fitted."""
+    chosen = {key: dict(v) if isinstance(v, Mapping) else v for key, v in base.items()}
+    framework: dict[str, float] = {}
+    for scope in scopes(profile, family):
+        for key, value in values.items():
+            owner, _, field = key.partition(":")
+            if owner != scope:
+                continue
+            if field.startswith("!"):
+                framework[field[1:]] = value
+            elif field.startswith("gemm."):
+                chosen["gemm"][field[5:]] = value
+            else:
+                chosen[field] = value
+    return Efficiency(**{name: chosen[name] for name in efficiency_fields()}), framework
+
+
+def touches(run: Measured, key: str) -> bool:
+    """Whether a constant may change a run's prediction."""
+    owner, _, field = key.partition(":")
+    name, _, family = owner.partition("@")
+    profile = profile_of(run)
+    if name not in (profile, YOUNGER.get(profile)):
+        return False
+    if family and family != run.request.cluster.gpu.family:
+        return False
+    if field in ("gemm.fp8", "gemm.mxfp8", "gemm.nvfp4"):
+        return field[5:] == run.layout.precision
+    if field in MOE:
+        return run.request.model.moe is not None
+    return True
+
+
+def profile_of(run: Measured) -> str:
+    """The calibration of a run."""
+    return run.request.framework.efficiency
+
+
+class Model:
+    """Predictions of many runs under given constants."""
+
+    def __init__(self, base: Mapping[str, Mapping[str, Any]]) -> None:
+        self.base = base
+
+    def seconds(self, runs: Sequence[Measured], values: Values) -> np.ndarray:
+        """Step seconds of each run."""
+        known: dict[tuple[FrameworkProfile, str], tuple[Efficiency, FrameworkProfile]] = {}
+        found = np.empty(len(runs))
+        for index, run in enumerate(runs):
+            request = run.request
+            key = (id(request.framework), request.cluster.gpu.family)
+            pair = known.get(key)  # type: ignore[call-overload]
+            if pair is None:
+                profile = profile_of(run)
+                efficiency, changed = calibrated(self.base[profile], values, profile, key[1])
+                pair = (efficiency, replace(request.framework, **changed))
+                known[key] = pair  # type: ignore[index]
+            asked = replace(request, efficiency=pair[0], framework=pair[1])
+            found[index] = step_time(asked, run.layout).total
+        return found
+
+
+def constants(profile: str, runs: Sequence[Measured]) -> dict[str, Constant]:
+    """The constants of a profile that its runs can tell something about."""
+    found: dict[str, Constant] = {}
+    wide = "fp16" if profile == "megatron-lm-2022" else "bf16"
+    by_family: dict[str, set[str]] = {}
+    for run in runs:
+        by_family.setdefault(run.request.cluster.gpu.family, {wide}).add(run.layout.precision)
+    for family in sorted(by_family):
+        for precision in sorted(by_family[family] - ({"fp16"} if wide == "bf16" else set())):
+            ampere = family == "ampere" and precision in ("fp16", "bf16")
+            prior = AMPERE_GEMM if ampere else GEMM_PRIOR[precision]
+            found[f"{profile}@{family}:gemm.{precision}"] = c(0.2, 0.95, prior, 0.1)
+        for name, constant in BY_FAMILY.items():
+            found[f"{profile}@{family}:{name}"] = constant
+    for name, constant in {**COMMON, **EXTRA.get(profile, {})}.items():
+        if name not in MOE or any(run.request.model.moe for run in runs):
+            found[f"{profile}:{name}"] = constant
+    for elder in (name for name, younger in YOUNGER.items() if younger == profile):
+        found.update({f"{elder}:{name}": constant for name, constant in MOE.items()})
+    return found
+
+
+def weight_of(counts: Mapping[str, int]) -> Callable[[Measured], float]:
+    """The root of a run's weight: sets of more than `CAP` rows count as `CAP` rows."""
+    return lambda run: math.sqrt(min(1.0, CAP / counts[run.set]))
+
+
+PENALTY = 0.05
+"""Weight of one spread away from a prior, in relative error."""
+
+
+def fit(
+    profile: str,
+    runs: Sequence[Measured],
+    model: Model,
+    *,
+    start: Values | None = None,
+    rounds: int = 60,
+) -> Values:
+    """The constants of one profile that fit its runs best."""
+    wanted = constants(profile, runs)
+    names = list(wanted)
+    low = np.array([wanted[name].low for name in names])
+    high = np.array([wanted[name].high for name in names])
+    prior = np.array([wanted[name].prior for name in names])
+    spread = np.array([wanted[name].spread for name in names])
+    inside = (high - low) * 1e-6
+    begin = np.array([(start or {}).get(name, wanted[name].prior) for name in names])
+    begin = np.clip(begin, low + inside, high - inside)
+    fixed = {
+        f"{owner}:{field}": value
+        for owner in (profile, *(elder for elder, of in YOUNGER.items() if of == profile))
+        for field, value in FIXED.get(owner, {}).items()
+    }
+    measured = np.log([run.seconds for run in runs])
+    counts = Counter(run.set for run in runs)
+    weights = np.array([weight_of(counts)(run) for run in runs])
+    affected = [
+        np.array([i for i, run in enumerate(runs) if touches(run, name)], dtype=int)
+        for name in names
+    ]
+
+    def values(point: np.ndarray) -> Values:
+        return {**fixed, **dict(zip(names, (float(each) for each in point), strict=True))}
+
+    def residuals(point: np.ndarray) -> np.ndarray:
+        error = np.log(model.seconds(runs, values(point))) - measured
+        return np.concatenate([error * weights, (point - prior) / spread * PENALTY])
+
+    def slopes(point: np.ndarray) -> np.ndarray:
+        at = np.log(model.seconds(runs, values(point)))
+        table = np.zeros((len(runs) + len(names), len(names)))
+        for column, _ in enumerate(names):
+            step = max(abs(point[column]) * 1e-4, (high[column] - low[column]) * 1e-6)
+            if point[column] + step > high[column]:
+                step = -step
+            moved = point.copy()
+            moved[column] += step
+            rows = affected[column]
+            if len(rows):
+                some = [runs[row] for row in rows]
+                change = np.log(model.seconds(some, values(moved))) - at[rows]
+                table[rows, column] = change / step * weights[rows]
+            table[len(runs) + column, column] = PENALTY / spread[column]
+        return table
+
+    solved = least_squares(
+        residuals,
+        begin,
+        slopes,
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=0.05,
+        x_scale=spread,
+        max_nfev=rounds,
+    )
+    return values(solved.x)
+
+
+def usable(runs: Iterable[Measured]) -> dict[str, list[Measured]]:
+    """Runs to fit, by calibration; a profile that shares constants goes with the one it shares."""
+    found: dict[str, list[Measured]] = {}
+    for run in runs:
+        if run.group not in UNTUNED:
+            profile = profile_of(run)
+            found.setdefault(YOUNGER.get(profile, profile), []).append(run)
+    return dict(sorted(found.items()))
+
+
+def number(value: float) -> str:
+    """Four significant digits, as TOML reads them."""
+    text = f"{value:.4g}"
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def split(profile: str, values: Values) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """The fitted efficiency fields of a profile: for every GPU, and by family."""
+    own: dict[str, float] = {}
+    families: dict[str, dict[str, float]] = {}
+    names = (*((YOUNGER[profile],) if profile in YOUNGER else ()), profile)
+    for name in names:
+        for key, value in values.items():
+            owner, _, field = key.partition(":")
+            scope, _, family = owner.partition("@")
+            if scope == name and not field.startswith("!"):
+                (families.setdefault(family, {}) if family else own)[field] = value
+    return own, families
+
+
+def table(heading: str, numbers: Mapping[str, float]) -> list[str]:
+    """One TOML table, nothing for no numbers."""
+    if not numbers:
+        return []
+    return ["", f"[{heading}]", *(f"{name} = {number(value)}" for name, value in numbers.items())]
+
+
+def family_tables(family: str, found: Mapping[str, float]) -> list[str]:
+    """The TOML tables of one GPU family. fp16 and bf16 products run at one rate."""
+    plain = {name: found[name] for name in sorted(found) if not name.startswith("gemm.")}
+    rates = {name[5:]: value for name, value in found.items() if name.startswith("gemm.")}
+    wide = rates.get("bf16", rates.get("fp16"))
+    if wide is not None:
+        rates = {"fp16": wide, "bf16": wide, **rates}
+    return table(f"families.{family}", plain) + table(f"families.{family}.gemm", rates)
+
+
+ASSUMED: Mapping[str, Mapping[str, float]] = {
+    "ada": {"gemm.bf16": 0.75, "gemm.fp8": 0.5},
+    "ampere": {"gemm.bf16": 0.85},
+}
+"""Families of which a profile has no run. Ada: 8-bit products with 32-bit accumulation reach less of
+their peak than on Hopper, so that fp8 gains a third at most."""
+
+
+def calibration_text(profile: str, base: Mapping[str, Any], values: Values, runs: int) -> str:
+    """One calibration file."""
+    own, families = split(profile, values)
+    common = base["efficiency"]
+    plain = {field: own.get(field, common[field]) for field in efficiency_fields()[1:]}
+    lines = [
+        "# Written by `make calibrate` (benchmarks/calibrate.py); edit the priors there, not here.",
+        'provenance = "measured"',
+        *table("efficiency", plain),
+        *table("efficiency.gemm", common["gemm"]),
+    ]
+    for family, found in sorted({**ASSUMED, **families}.items()):
+        lines += family_tables(family, found)
+    fit = f"least squares on {runs} published runs of benchmarks/data/measurements.csv"
+    lines += [
+        "",
+        "[sources]",
+        f'fit = "{fit}; each row there names its source"',
+        'assumed = "families and precisions without runs: priors of benchmarks/calibrate.py"',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def write(values: Values, counts: Mapping[str, int]) -> None:
+    """The calibration files, and the fitted fields of the framework profiles."""
+    for profile, base in files().items():
+        source = YOUNGER.get(profile, profile)
+        text = calibration_text(profile, base, values, counts.get(source, 0))
+        (CATALOG_DATA / "calibration" / f"{profile}.toml").write_text(text, encoding="utf-8")
+    for path in sorted((CATALOG_DATA / "frameworks").glob("*.toml")):
+        with path.open("rb") as file:
+            profile = tomllib.load(file)["efficiency"]
+        _, changed = calibrated(files()[profile]["efficiency"], values, profile, "none")
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for index, line in enumerate(lines):
+            name = line.partition(" = ")[0]
+            if name in changed:
+                lines[index] = f"{name} = {number(changed[name])}"
+        path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def measured_runs() -> list[Measured]:
+    """Every usable published run of the repository."""
+    found, _ = accuracy.measured_runs(accuracy.DEFAULT_DATA, load_catalog())
+    return found
+
+
+def main() -> None:
+    """Fit and write."""
+    everything = measured_runs()
+    bases = {name: table["efficiency"] for name, table in files().items()}
+    model = Model(bases)
+    values: Values = {}
+    counts = {}
+    for profile, runs in usable(everything).items():
+        found = fit(profile, runs, model)
+        values.update(found)
+        counts[profile] = len(runs)
+        errors = np.abs(model.seconds(runs, found) / [run.seconds for run in runs] - 1)
+        print(f"{profile}: {len(runs)} runs, {len(found)} constants, {errors.mean():.1%}")
+    write(values, counts)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--left-out"]:
+        from benchmarks.left_out import main as left_out
+
+        left_out()
+    else:
+        main()
