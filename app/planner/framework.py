@@ -67,9 +67,9 @@ class FrameworkProfile:
     """One software stack. Fractions are 0 to 1; see the catalog entry for each number's source.
 
     What it allows: the `supports_*` fields, `uneven_pipeline` (with `explicit_stages` only as a
-    list of layers per stage), `states` (a sharding that is absent
-    is not offered), `pipeline_shardings` (those that work with a pipeline), `kept` (a recomputation
-    that is absent is not offered), `offloads`, `precisions`.
+    list of layers per stage, unless interleaving leaves one way), `states` (a sharding that is
+    absent is not offered), `pipeline_shardings` (those that work with a pipeline), `kept` (a
+    recomputation that is absent is not offered), `offloads`, `precisions`.
     What it holds: `states` and its `variants` (`zero1@bf16` replaces `zero1` in that precision,
     `zero3@pp` with a pipeline), `kept` and its `kept_variants` (`none@mxfp8` replaces `none` in
     that precision), `logits_bytes` (per token and vocabulary entry of one tensor-parallel rank),

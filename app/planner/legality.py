@@ -167,7 +167,8 @@ def _pipeline_split(request: PlanRequest, layout: Layout) -> str:
             return f"{request.framework.name} has no uneven pipeline split"
         return ""
     split = stage_layers(request, layout)
-    if split and request.framework.explicit_stages and len(set(split)) > 1:
+    unsaid = layout.vpp == 1 and request.framework.explicit_stages
+    if split and unsaid and len(set(split)) > 1:
         return (
             f"{layers} layers do not divide over pp {layout.pp} and {request.framework.name} wants "
             f"the split: `stage_layers` must list it, such as {', '.join(map(str, split))}"

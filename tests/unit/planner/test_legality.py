@@ -124,6 +124,10 @@ def test_shared_gpus_stand_alone() -> None:
         ({"gpu": "H100-SXM5-80GB"}, {"precision": "fp8"}),
         ({"nodes": 2}, {"sharding": "hsdp"}),
         ({"seq": 4096}, {"cp": 4}),
+        (
+            {"model": "llama-3-405b", "framework": "megatron", "nodes": 16},
+            {"tp": 8, "pp": 8, "cp": 2, "vpp": 8},
+        ),
         ({"framework": "megatron"}, {"pp": 4, "vpp": 4, "stage_layers": [4, 12, 8, 8]}),
     ],
 )
