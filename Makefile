@@ -9,7 +9,7 @@ OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz \
-        bench accuracy audit lock manifests image clean
+        bench accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -69,8 +69,15 @@ bench: setup ## Measure the search and the server
 	$(BIN)/trainjob-advisor bench search
 	$(BIN)/trainjob-advisor bench server
 
-accuracy: setup ## Compare predictions with published runs
+accuracy: setup ## Compare predictions with published runs and write docs/accuracy.md
 	$(BIN)/trainjob-advisor accuracy
+	$(BIN)/python -m benchmarks.accuracy_page
+
+calibrate: setup ## Fit the time model to published runs (a minute) and write its catalog files
+	$(BIN)/python -m benchmarks.calibrate
+
+left-out: setup ## Errors on models and sources the fit has not seen (ten minutes)
+	$(BIN)/python -m benchmarks.left_out
 
 audit: setup ## Look for known vulnerabilities in the locked dependencies
 	$(BIN)/pip-audit --require-hashes -r requirements.lock

@@ -90,9 +90,12 @@ EXTRA: Mapping[str, Mapping[str, Constant]] = {
         "!overlap_pp": c(0, 1, 0.5, 0.3),
     },
     "fsdp": {**MOE, "cp_attention": c(0, 1.5, 0.3, 0.2)},
+    "deepspeed": {"gathers_per_layer": c(1, 20, 6, 4)},
     "megatron-lm-2022": {
         "launch_seconds": c(1e-5, 3e-3, 8e-4, 4e-4),
         "launch_collective_seconds": c(0, 1e-3, 1e-4, 5e-5),
+        "intra_link": c(0.6, 0.8, 0.7, 0.05),
+        "latency_factor": c(1, 8, 2.7, 1),
         "score_passes": c(1, 40, 6, 4),
         "attention_unaligned": c(1, 10, 3, 2),
     },
@@ -229,8 +232,13 @@ def constants(profile: str, runs: Sequence[Measured]) -> dict[str, Constant]:
 
 
 def weight_of(counts: Mapping[str, int]) -> Callable[[Measured], float]:
-    """The root of a run's weight: sets of more than `CAP` rows count as `CAP` rows."""
-    return lambda run: math.sqrt(min(1.0, CAP / counts[run.set]))
+    """The root of a run's weight: sets of more than `CAP` rows count as `CAP` rows.
+
+    vTrain's few multi-node runs count twice: they are what real jobs look like.
+    """
+    return lambda run: math.sqrt(
+        min(1.0, CAP / counts[run.set]) * (2 if run.set == "vTrain multi-node" else 1)
+    )
 
 
 PENALTY = 0.05
@@ -356,8 +364,8 @@ ASSUMED: Mapping[str, Mapping[str, float]] = {
     "ada": {"gemm.bf16": 0.75, "gemm.fp8": 0.5},
     "ampere": {"gemm.bf16": 0.85},
 }
-"""Families of which a profile has no run. Ada: 8-bit products with 32-bit accumulation reach less of
-their peak than on Hopper, so that fp8 gains a third at most."""
+"""Families of which a profile has no run. Ada: 8-bit products with 32-bit accumulation reach less
+of their peak than on Hopper, so that fp8 gains a third at most."""
 
 
 def calibration_text(profile: str, base: Mapping[str, Any], values: Values, runs: int) -> str:

@@ -18,6 +18,9 @@ from app.planner.timing import step_time
 DEFAULT_DATA: Final = Path(__file__).parents[2] / "benchmarks" / "data" / "measurements.csv"
 """The published runs of a checkout; an installed package does not carry them."""
 
+UNTUNED: Final = "NOT tuned for speed"
+"""How a run that only shows that a recipe works is marked."""
+
 MODELS_FILE: Final = "models.csv"
 DENSE_MEGATRON: Final = frozenset({"mbr", "nemo", "dgxc", "mlm", "skill"})
 A100_MEGATRON: Final = frozenset({"bs", "nar", "korth"})
@@ -162,7 +165,11 @@ def measured_runs(data: Path, catalog: Catalog) -> tuple[list[Measured], list[Ex
             )
             if kind not in known
         ]
-        if not seconds:
+        if UNTUNED in each.row["notes"]:
+            left.append(Excluded(row=each.row, reason="not tuned for speed, by its own words"))
+        elif each.request.model.moe is not None and not each.row["ep"]:
+            left.append(Excluded(row=each.row, reason="ep of an MoE run not stated"))
+        elif not seconds:
             left.append(Excluded(row=each.row, reason="no step time or token rate"))
         elif missing:
             left.append(Excluded(row=each.row, reason=f"{missing[0]}: not in the profile"))
@@ -231,7 +238,7 @@ def choices(found: Iterable[Comparison]) -> dict[str, list[Choice]]:
         request, row = each.measured.request, each.measured.row
         if each.measured.group not in ("vt", "bs"):
             continue
-        key = (
+        key: tuple[str, ...] = (
             each.measured.set,
             row["model"],
             str(request.model.num_heads),

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "env": "app.cli.env",
     "models": "app.cli.models",
     "gpus": "app.cli.gpus",
+    "accuracy": "app.cli.accuracy",
     "serve": "app.cli.serve",
     "certs": "app.cli.certs",
 }

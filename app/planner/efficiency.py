@@ -21,9 +21,17 @@ class Efficiency:
     heads `(d / 128) ** attention_head_exponent`.
     `elementwise_hidden` and `elementwise_mlp` are 16-bit passes over an h-wide and an f-wide tensor
     per layer, forward and backward together, outside matrix products.
-    `launch_seconds` is host time per layer and microbatch pass that compute must cover.
-    `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach.
+    Heads that are no multiple of 8 wide take `attention_unaligned` times as long, and what context
+    parallelism takes out of one kernel `cp_attention` more.
+    `launch_seconds` is host time per layer and microbatch pass, `launch_routed_seconds` what an MoE
+    layer adds to it, `launch_collective_seconds` a tensor-parallel collective: a floor under
+    compute and its traffic. `launch_exposed` of the first shows even when compute covers it.
+    `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach, and a
+    hop takes `latency_factor` times the link's latency. `gathers_per_layer` is how many collectives
+    gather one layer under ZeRO-3. `step_seconds` is host time per step.
     `backward_attention` is backward attention time over forward.
+    `score_passes`, `logits_passes`, `moe_dispatch_passes` and `optimizer_passes` are passes over
+    memory: of unfused attention scores, the loss, the routed copies, the optimizer's states.
     """
 
     gemm: Mapping[str, float]
@@ -48,5 +56,6 @@ class Efficiency:
     moe_dispatch_passes: float
     optimizer_passes: float
     latency_factor: float
+    gathers_per_layer: float
     attention_unaligned: float
     provenance: str = "assumed"

@@ -36,7 +36,7 @@ OPERAND_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0
 
 
 HEAD_ALIGNMENT = 8
-"""16-bit tensor-core products want operands of 16-byte rows: head sizes of 8 values."""
+"""16-bit products want rows of 16 bytes, head sizes of 8 values; kernels for less are slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,9 @@ def dp_traffic(request: PlanRequest, layout: Layout, params: StageParams) -> Dat
 
     ZeRO-1 and 2 reduce-scatter gradients and all-gather parameters once a step. ZeRO-3 gathers
     parameters before forward and again before backward, at every microbatch unless the framework
-    keeps them, and reduces gradients. HSDP adds an all-reduce of the shard over replicas.
+    keeps them, and reduces gradients: each layer in `gathers_per_layer` collectives, whose ring
+    takes a hop for every other rank, which is what slows large groups. HSDP adds an all-reduce of
+    the shard over replicas.
     Source: ZeRO, arXiv:1910.02054, section 7; PyTorch FSDP, arXiv:2304.11277, section 3.
     """
     framework = request.framework
@@ -362,6 +364,8 @@ def dp_traffic(request: PlanRequest, layout: Layout, params: StageParams) -> Dat
         if layout.sharding in ("zero3", "hsdp"):
             link = group_link(request, size=group, stride=stride)
             traffic = 2 * link.ring_seconds(weights) + link.ring_seconds(gradients)
+            pieces = request.efficiency.gathers_per_layer * request.model.num_layers / layout.pp
+            traffic += 3 * pieces * link.latency_seconds * (group - 1)
             if framework.reduce_every_microbatch:
                 per_microbatch += traffic
             else:
@@ -386,7 +390,10 @@ def _frozen_share(params: StageParams, count: float) -> float:
 
 
 def optimizer_seconds(request: PlanRequest, layout: Layout, params: StageParams) -> float:
-    """Seconds of the parameter update: states through device memory, or over PCIe if offloaded."""
+    """Seconds of the parameter update: states through device memory.
+
+    Offloaded, gradients go down over PCIe and weights come up; the host keeps pace with that.
+    """
     states = states_of(request, layout)
     sharded = states.moments_sharded
     owned = params.dense / (dense_shard_group(layout) if sharded else 1)
@@ -394,7 +401,7 @@ def optimizer_seconds(request: PlanRequest, layout: Layout, params: StageParams)
     gpu, efficiency = request.cluster.gpu, request.efficiency
     if request.workload.offload != "none":
         moved = request.framework.gradient_bytes + request.framework.parameter_bytes
-        return owned * moved / gpu.pcie_bytes_per_second * efficiency.optimizer_passes
+        return owned * moved / gpu.pcie_bytes_per_second + efficiency.step_seconds
     each = efficiency.optimizer_passes * 4
     return owned * each / (gpu.hbm_bytes_per_second * efficiency.hbm) + efficiency.step_seconds
 
