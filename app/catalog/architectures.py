@@ -194,7 +194,7 @@ def _sized(fields: Fields, name: str, ffn: int, vocabulary: int) -> ModelArchite
     hidden, heads = _whole(fields, "hidden_size"), _whole(fields, "num_heads")
     layers = _whole(fields, "num_layers")
     kv_heads = _whole(fields, "num_kv_heads", low=0, default=heads) or heads
-    if heads % kv_heads:
+    if heads % kv_heads and not fields.errors:  # a wrong size is said once
         message = f"`num_kv_heads` {kv_heads} must divide the {heads} of `num_heads`"
         fields.wrong("num_kv_heads", kv_heads, message)
     latent = _latent(fields)

@@ -131,7 +131,7 @@ def _shape(fields: Fields, defaults: _Defaults) -> _Shape:
 
 
 def _dividing_kv_heads(fields: Fields, heads: int, kv_heads: int) -> int:
-    if heads % kv_heads:
+    if heads % kv_heads and not fields.errors:
         message = (
             f"`num_key_value_heads` {kv_heads} must divide the {heads} of `num_attention_heads`"
         )
@@ -143,7 +143,7 @@ def _dividing_kv_heads(fields: Fields, heads: int, kv_heads: int) -> int:
 def _head_dim(fields: Fields, hidden: int, heads: int, default: int) -> int:
     if default or fields.has("head_dim"):
         return fields.whole("head_dim", default=default or 1)
-    if hidden % heads:
+    if hidden % heads and not fields.errors:  # a wrong size is said once
         message = (
             f"`hidden_size` {hidden} must be a multiple of the {heads} of `num_attention_heads`, "
             "or `head_dim` must be given"

@@ -90,8 +90,8 @@ def plain(name: str) -> str:
 
 
 def squeezed(name: str) -> str:
-    """A name's letters and digits alone."""
-    return "".join(char for char in name.lower() if char.isalnum())
+    """A name's letters, digits and points alone."""
+    return "".join(char for char in name.lower() if char.isalnum() or char == ".")
 
 
 class NameIndex:

@@ -106,7 +106,8 @@ def complete_workload(
         )
     if batch is None:
         tokens = defaults.batch_tokens(scale.params, intent.task)
-        batch = default_batch(tokens, length=length, world_size=scale.world_size)
+        most = defaults.batch[-1].tokens
+        batch = default_batch(tokens, most_tokens=most, length=length, world_size=scale.world_size)
         said.append(
             f"global batch of {batch} sequences ({batch * length / 1e6:.1f} M tokens) assumed"
         )
@@ -120,20 +121,19 @@ def complete_workload(
     )
 
 
-def default_batch(tokens: int, *, length: int, world_size: int) -> int:
-    """Sequences nearest to `tokens` that every data-parallel degree of the cluster can share.
+def default_batch(tokens: int, *, most_tokens: int, length: int, world_size: int) -> int:
+    """Sequences near `tokens` that the data-parallel degrees of the cluster can share.
 
-    A multiple of the GPUs, so that any `dp` divides it; where that would be more than `tokens`, the
-    smallest share of the GPUs that still reaches them, so that many of the degrees do.
+    A multiple of the GPUs, so that any `dp` divides it. Where one sequence for each GPU would be
+    more than `tokens`, a divisor of the GPUs: the largest one of at most `most_tokens`, so that a
+    small model may still use many replicas, else the smallest that reaches `tokens`.
     """
     wanted = max(1, round(tokens / length))
     if wanted >= world_size:
         return max(1, round(wanted / world_size)) * world_size
-    if world_size % wanted == 0:
-        return wanted
     small = (one for one in range(1, isqrt(world_size) + 1) if world_size % one == 0)
-    shares = [share for one in small for share in (one, world_size // one)]
-    return min(share for share in shares if share >= wanted)
+    shares = [share for one in small for share in (one, world_size // one) if share >= wanted]
+    return max((s for s in shares if s * length <= most_tokens), default=min(shares))
 
 
 def read_pins(pins: Any, errors: list[FieldError]) -> Pins:
