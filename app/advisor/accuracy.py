@@ -162,6 +162,7 @@ def measured_runs(data: Path, catalog: Catalog) -> tuple[list[Measured], list[Ex
             for kind, known in (
                 (each.layout.recompute, each.request.framework.recompute_flop_fraction),
                 (each.layout.precision, each.request.cluster.gpu.peak_flop_per_second),
+                (each.layout.sharding, each.request.framework.states),
             )
             if kind not in known
         ]
@@ -172,7 +173,7 @@ def measured_runs(data: Path, catalog: Catalog) -> tuple[list[Measured], list[Ex
         elif not seconds:
             left.append(Excluded(row=each.row, reason="no step time or token rate"))
         elif missing:
-            left.append(Excluded(row=each.row, reason=f"{missing[0]}: not in the profile"))
+            left.append(Excluded(row=each.row, reason=f"{missing[0]}: not of this GPU or software"))
         else:
             found.append(Measured(run=each, seconds=seconds))
     return found, left

@@ -395,10 +395,13 @@ def missing(row: Row) -> str:
 
 def run_of(row: Row, models: Mapping[str, Row], catalog: Catalog) -> Run | Excluded:
     """One row as a request and a layout, or why it cannot be one."""
-    why_not = missing(row) or not_a_run(row, models[row["model"]])
+    known = models.get(row["model"])
+    if known is None:
+        return Excluded(row=row, reason="architecture not in the table of models")
+    why_not = missing(row) or not_a_run(row, known)
     if why_not:
         return Excluded(row=row, reason=why_not)
-    model = architecture(row, models[row["model"]], catalog)
+    model = architecture(row, known, catalog)
     if model is None:
         return Excluded(row=row, reason="architecture not stated, or not a plain transformer")
     gpu, framework = card(row, catalog), profile(row, catalog)

@@ -22,6 +22,7 @@ OPTIONS = {
     "env": f"{QUESTION} --layout --set --resource --node-label --profile --json",
     "models": "SEARCH --catalog --json",
     "gpus": "SEARCH --catalog --json",
+    "accuracy": "--data --by --json",
     "serve": "--host --port --health-port --workers --certificate-dir",
     "certs": "DIRECTORY --host --service --namespace --days --force --json",
 }
