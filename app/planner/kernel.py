@@ -26,18 +26,25 @@ from app.planner.memory import (
     logits_bytes,
     num_groups,
     placed_states,
+    stage_params,
     states_of,
 )
+from app.planner.memory import StageParams as MemoryStageParams
 from app.planner.request import PlanRequest
 from app.planner.timing import (
     cp_seconds_per_layer,
+    dp_traffic,
     ep_seconds_per_layer,
     head_seconds,
     layer_seconds,
+    optimizer_seconds,
     p2p_seconds,
-    shared_seconds,
     tp_seconds_per_layer,
 )
+
+ROUNDING = 1e-9
+"""Bounds are lowered by this share, so that rounding never prunes the optimum."""
+LOWERED = 1 - ROUNDING
 
 
 class StageKind:
@@ -70,6 +77,58 @@ class LayerCosts:
         self.backward_slope, self.backward_fixed = backward
         self.traffic_slope, self.traffic_fixed = traffic
         self.again_slope, self.again_fixed = again
+
+
+class PassCosts:
+    """Seconds of one microbatch at (tp, cp, ep, precision) under one recomputation.
+
+    `plain` and `routed` layers and the head, affine in tokens; `launch` is the floor that launching
+    the kernels of a layer sets, `launch_routed` what an MoE layer adds to it. `whole` sums over all
+    layers and the head, `launched` the floors: all stages together take at least either.
+    """
+
+    def __init__(
+        self,
+        *,
+        plain: tuple[float, float, float, float],
+        routed: tuple[float, float, float, float],
+        head: tuple[float, float],
+        launch: tuple[float, float],
+        layers: tuple[int, int],
+    ) -> None:
+        self.plain_slope, self.plain_fixed, self.plain_traffic, self.plain_latency = plain
+        self.routed_slope, self.routed_fixed, self.routed_traffic, self.routed_latency = routed
+        self.head_slope, self.head_fixed = head
+        self.launch, self.launch_routed = launch
+        dense, moe = layers
+        self.whole_slope = (
+            dense * (self.plain_slope + self.plain_traffic)
+            + moe * (self.routed_slope + self.routed_traffic)
+            + self.head_slope
+        )
+        self.whole_fixed = (
+            dense * (self.plain_fixed + self.plain_latency)
+            + moe * (self.routed_fixed + self.routed_latency)
+            + self.head_fixed
+        )
+        self.launched = (dense + moe) * self.launch + moe * self.launch_routed
+
+    def least(self, tokens: float) -> float:
+        """A lower bound on the seconds of all stages together."""
+        return max(self.whole_slope * tokens + self.whole_fixed, self.launched)
+
+
+class StageParams:
+    """Parameters of one rank of one stage kind, and the largest block gathered at once."""
+
+    def __init__(
+        self, dense: float, routed: float, trained_dense: float, trained_routed: float, unit: float
+    ) -> None:
+        self.dense = dense
+        self.routed = routed
+        self.trained_dense = trained_dense
+        self.trained_routed = trained_routed
+        self.unit = unit
 
 
 class StateBytes:
@@ -135,6 +194,9 @@ class Kernel:
         self._tp: dict[tuple[int, bool], tuple[float, float, float, float]] = {}
         self._cp: dict[tuple[int, int], tuple[float, float]] = {}
         self._ep: dict[tuple[int, int], tuple[float, float, float, float]] = {}
+        self._passes: dict[tuple[int, int, int, str, str], PassCosts] = {}
+        self._stage_params: dict[tuple[int, int, int], list[StageParams]] = {}
+        self._first_stages: dict[tuple[int, int, int], MemoryStageParams] = {}
         self._heads: dict[tuple[int, str], tuple[float, float]] = {}
         self._stages: dict[int, list[StageKind]] = {}
         self._params: dict[tuple[int, int, bool], tuple[float, float]] = {}
@@ -282,6 +344,13 @@ class Kernel:
             self._p2p[key] = found
         return found
 
+    def crossings(self, layout: Layout, tokens: float, microbatches: int) -> float:
+        """Exposed seconds of all stage crossings of a step without interleaving."""
+        if layout.pp == 1:
+            return 0.0
+        slope, fixed = self.p2p(layout)
+        return (slope * tokens + fixed) * self.exposed_pp * (microbatches + layout.pp - 1)
+
     def shared(self, layout: Layout) -> SharedCosts:
         """Data-parallel traffic and update."""
         key = (
@@ -295,53 +364,82 @@ class Kernel:
         )
         found = self._shared.get(key)
         if found is None:
-            costs = shared_seconds(self.request, layout)
-            traffic = costs.traffic
-            found = SharedCosts(traffic.per_microbatch, traffic.per_step, costs.optimizer)
+            params = self.first_stage(layout)
+            traffic = dp_traffic(self.request, layout, params)
+            update = optimizer_seconds(self.request, layout, params)
+            found = SharedCosts(traffic.per_microbatch, traffic.per_step, update)
             self._shared[key] = found
         return found
+
+    def first_stage(self, layout: Layout) -> MemoryStageParams:
+        """Parameters of the stage whose traffic and update `timing.shared_seconds` counts."""
+        key = (layout.tp, layout.ep, layout.pp)
+        found = self._first_stages.get(key)
+        if found is None:
+            found = stage_params(self.request, layout, 0)
+            self._first_stages[key] = found
+        return found
+
+    def passes(self, layout: Layout, recompute: str) -> PassCosts:
+        """Seconds of a microbatch under one recomputation."""
+        key = (layout.tp, layout.cp, layout.ep, layout.precision, recompute)
+        found = self._passes.get(key)
+        if found is None:
+            found = self._pass(layout, recompute)
+            self._passes[key] = found
+        return found
+
+    def _pass(self, layout: Layout, recompute: str) -> PassCosts:
+        fraction = self.fractions[recompute]
+        again = 1.0 if recompute == "full" else 0.0
+        launch = self.launch * (3 + fraction)
+        if layout.tp > 1:
+            launch += self.launch_collective * 2 * (2 + again)
+        moe = self.num_layers - self.num_dense_layers
+        nothing = (0.0, 0.0, 0.0, 0.0)
+        return PassCosts(
+            plain=self._once(layout, fraction, again, routed=False)
+            if self.num_dense_layers
+            else nothing,
+            routed=self._once(layout, fraction, again, routed=True) if moe else nothing,
+            head=self.head(layout),
+            launch=(launch, self.launch_routed * (3 + fraction)),
+            layers=(self.num_dense_layers, moe),
+        )
+
+    def _once(
+        self, layout: Layout, fraction: float, again: float, *, routed: bool
+    ) -> tuple[float, float, float, float]:
+        """Compute and traffic of one layer, each per token and fixed."""
+        costs = self.layer(layout, routed=routed)
+        return (
+            costs.forward_slope * (1 + fraction) + costs.backward_slope,
+            costs.forward_fixed * (1 + fraction) + costs.backward_fixed,
+            costs.traffic_slope + again * costs.again_slope,
+            costs.traffic_fixed + again * costs.again_fixed,
+        )
 
     def pipeline(
         self, layout: Layout, recompute: str, tokens: float, kinds: list[StageKind]
     ) -> tuple[float, float]:
         """Seconds of one microbatch on the slowest stage, and on all stages together."""
-        fraction = self.fractions[recompute]
-        again = 1.0 if recompute == "full" else 0.0
-        plain_compute = plain_traffic = routed_compute = routed_traffic = 0.0
-        if self.num_dense_layers:
-            costs = self.layer(layout, routed=False)
-            plain_compute = (costs.forward_slope * tokens + costs.forward_fixed) * (
-                1 + fraction
-            ) + (costs.backward_slope * tokens + costs.backward_fixed)
-            plain_traffic = (
-                costs.traffic_slope * tokens
-                + costs.traffic_fixed
-                + again * (costs.again_slope * tokens + costs.again_fixed)
-            )
-        if self.num_dense_layers < self.num_layers:
-            costs = self.layer(layout, routed=True)
-            routed_compute = (costs.forward_slope * tokens + costs.forward_fixed) * (
-                1 + fraction
-            ) + (costs.backward_slope * tokens + costs.backward_fixed)
-            routed_traffic = (
-                costs.traffic_slope * tokens
-                + costs.traffic_fixed
-                + again * (costs.again_slope * tokens + costs.again_fixed)
-            )
-        head_slope, head_fixed = self.head(layout)
-        head = head_slope * tokens + head_fixed
-        launch = self.launch * (3 + fraction)
-        if layout.tp > 1:
-            launch += self.launch_collective * 2 * (2 + again)
-        launch_routed = self.launch_routed * (3 + fraction)
+        costs = self.passes(layout, recompute)
+        plain = costs.plain_slope * tokens + costs.plain_fixed
+        plain_traffic = costs.plain_traffic * tokens + costs.plain_latency
+        routed = costs.routed_slope * tokens + costs.routed_fixed
+        routed_traffic = costs.routed_traffic * tokens + costs.routed_latency
+        head = costs.head_slope * tokens + costs.head_fixed
+        launch = costs.launch
+        launch_routed = costs.launch + costs.launch_routed
         slowest = total = 0.0
         for kind in kinds:
-            compute = kind.plain * plain_compute + kind.routed * routed_compute
+            compute = kind.plain * plain + kind.routed * routed
             if kind.last:
                 compute += head
-            launched = (kind.plain + kind.routed) * launch + kind.routed * launch_routed
             traffic = kind.plain * plain_traffic + kind.routed * routed_traffic
-            seconds = max(compute, launched - traffic) + traffic
+            seconds = compute + traffic
+            launched = kind.plain * launch + kind.routed * launch_routed
+            seconds = max(seconds, launched)
             slowest = max(slowest, seconds)
             total += seconds * kind.count
         return slowest, total
@@ -358,14 +456,28 @@ class Kernel:
         crossing: float,
     ) -> float:
         """Seconds of the step from its parts, as `timing.assemble` adds them."""
+        seconds = slowest * microbatches + (total - slowest) / vpp
+        if pp > 1:
+            seconds += crossing * self.exposed_pp * vpp * (microbatches + pp - 1)
+        return seconds + self.exposed(shared, microbatches=microbatches, slowest=slowest)
+
+    def exposed(self, shared: SharedCosts, *, microbatches: int, slowest: float) -> float:
+        """Data-parallel seconds that compute does not hide, and the update. At least zero."""
         overlap = self.overlap_dp
         within = max(shared.per_microbatch * (1 - overlap), shared.per_microbatch - slowest)
         after = max(shared.per_step * (1 - overlap), shared.per_step - slowest)
-        seconds = slowest * microbatches + (total - slowest) / vpp
-        seconds += within * microbatches + after + shared.optimizer
-        if pp > 1:
-            seconds += crossing * self.exposed_pp * vpp * (microbatches + pp - 1)
-        return seconds
+        return within * microbatches + after + shared.optimizer
+
+    def with_shared(self, shared: SharedCosts, least: float, microbatches: int) -> float:
+        """A lower bound on a step whose pipeline takes at least `least`, lowered for rounding.
+
+        `exposed` is at least the part that never hides; and what a microbatch waits for its traffic
+        beyond its compute, it and the compute together take the traffic's time.
+        """
+        part = 1 - self.overlap_dp
+        wire = shared.per_microbatch * microbatches
+        once = shared.per_step * part + shared.optimizer
+        return max(least + wire * part, wire) * LOWERED + once * LOWERED
 
     def params(self, layout: Layout, *, routed: bool) -> tuple[float, float]:
         """Dense and routed parameters of one layer on one rank."""
@@ -417,8 +529,16 @@ class Kernel:
             self._states[key] = found
         return found
 
-    def held(self, layout: Layout, kind: StageKind) -> tuple[float, float]:
-        """Device bytes of a stage that no microbatch changes, and host bytes of one rank."""
+    def stage_params(self, layout: Layout) -> list[StageParams]:
+        """Parameters of one rank of every stage kind of a pipeline."""
+        key = (layout.tp, layout.ep, layout.pp)
+        found = self._stage_params.get(key)
+        if found is None:
+            found = [self._kind_params(layout, kind) for kind in self.stage_kinds(layout.pp)]
+            self._stage_params[key] = found
+        return found
+
+    def _kind_params(self, layout: Layout, kind: StageKind) -> StageParams:
         plain_dense = moe_dense = moe_routed = 0.0
         if kind.plain:
             plain_dense = self.params(layout, routed=False)[0]
@@ -430,29 +550,41 @@ class Kernel:
             dense += self.outside
         dense *= self.scale
         routed = kind.routed * moe_routed * self.scale
+        unit = max(plain_dense, moe_dense + moe_routed, table if kind.tables else 0.0)
+        if self.full_training:
+            return StageParams(dense, routed, dense, routed, unit)
+        adapters = (kind.plain + kind.routed) * self.adapters / layout.tp
+        return StageParams(dense, routed, adapters, 0.0, unit)
+
+    def held(self, layout: Layout) -> tuple[list[float], float]:
+        """Device bytes of each stage kind that no microbatch changes; the most on one host rank."""
         states = self.states(layout)
         dense_group = dense_shard_group(layout)
         routed_group = expert_shard_group(layout)
-        trained_dense, trained_routed, device, host = dense, routed, 0.0, 0.0
-        if not self.full_training:
-            trained_dense = (kind.plain + kind.routed) * self.adapters / layout.tp
-            trained_routed = 0.0
-            device = dense * (states.frozen_replicated + states.frozen_sharded / dense_group)
-            device += routed * (states.frozen_replicated + states.frozen_sharded / routed_group)
-            host += dense * states.frozen_host_sharded / dense_group
-            host += routed * states.frozen_host_sharded / routed_group
-        device += trained_dense * (states.replicated + states.sharded / dense_group)
-        device += trained_routed * (states.replicated + states.sharded / routed_group)
-        host += trained_dense * (states.host_replicated + states.host_sharded / dense_group)
-        host += trained_routed * (states.host_replicated + states.host_sharded / routed_group)
-        buffers = 0.0
-        if states.gathers and layout.dp_shard * layout.cp > 1:
-            unit = max(plain_dense, moe_dense + moe_routed, table if kind.tables else 0.0)
-            buffers = self.gathered_layers * unit * SIXTEEN_BIT
-        if layout.dp * layout.cp > 1:
-            buffers += min(self.bucket, 4 * (trained_dense + trained_routed))
-        device += buffers * (1 + self.fragmentation) + self.context
-        return device + num_groups(layout) * self.communicator, host
+        of_dense = states.replicated + states.sharded / dense_group
+        of_routed = states.replicated + states.sharded / routed_group
+        host_of_dense = states.host_replicated + states.host_sharded / dense_group
+        host_of_routed = states.host_replicated + states.host_sharded / routed_group
+        gathers = states.gathers and layout.dp_shard * layout.cp > 1
+        buckets = layout.dp * layout.cp > 1
+        base = self.context + num_groups(layout) * self.communicator
+        devices: list[float] = []
+        most = 0.0
+        for stage in self.stage_params(layout):
+            device = base + stage.trained_dense * of_dense + stage.trained_routed * of_routed
+            host = stage.trained_dense * host_of_dense + stage.trained_routed * host_of_routed
+            if not self.full_training:
+                replicated, sharded = states.frozen_replicated, states.frozen_sharded
+                device += stage.dense * (replicated + sharded / dense_group)
+                device += stage.routed * (replicated + sharded / routed_group)
+                host += stage.dense * states.frozen_host_sharded / dense_group
+                host += stage.routed * states.frozen_host_sharded / routed_group
+            buffers = self.gathered_layers * stage.unit * SIXTEEN_BIT if gathers else 0.0
+            if buckets:
+                buffers += min(self.bucket, 4 * (stage.trained_dense + stage.trained_routed))
+            devices.append(device + buffers * (1 + self.fragmentation))
+            most = max(most, host)
+        return devices, most
 
     def kept(self, layout: Layout, kind: StageKind, recompute: str) -> tuple[float, float]:
         """Device bytes of one sequence on a stage: per microbatch in flight, and once."""
@@ -470,13 +602,14 @@ class Kernel:
     def worst_bytes(self, layout: Layout) -> tuple[float, float]:
         """Device bytes of the fullest stage, and host bytes of a node, of a whole layout."""
         microbatches = self.batch // layout.dp // layout.microbatch_size
-        device = host = 0.0
-        for kind in self.stage_kinds(layout.pp):
+        device = 0.0
+        kinds = self.stage_kinds(layout.pp)
+        held, host = self.held(layout)
+        for place in range(len(kinds)):
+            kind = kinds[place]
             flight = in_flight(layout.pp, layout.vpp, kind.index, microbatches)
-            held, there = self.held(layout, kind)
             kept, once = self.kept(layout, kind, layout.recompute)
-            device = max(device, held + layout.microbatch_size * (kept * flight + once))
-            host = max(host, there)
+            device = max(device, held[place] + layout.microbatch_size * (kept * flight + once))
         return device, host * self.gpus_per_node
 
 

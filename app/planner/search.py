@@ -1,14 +1,12 @@
 """The best legal layout that fits: exact branch and bound.
 
-Groups (tp, cp, ep) are visited in the order of a lower bound on compute and layer traffic. In a
-group each pp makes a node, whose bound adds the bubble and the cheapest recomputation
-that some sharding has memory for. Leaves choose precision, microbatch, recompute, sharding, vpp.
+Nodes (tp, pp, cp, ep) are visited in the order of a lower bound on compute, layer traffic and
+bubble, the (precision, microbatch, recompute) of a node in the order of a sharper one that knows
+what fits, and sharding and vpp below that, the fastest schedule first.
 
 Why no pruning loses the optimum:
-- `group_bound` and `node_bound` are proven in their docstrings; a node or group is left out only
-  when its bound exceeds the best step found.
-- A (precision, microbatch, recompute) is left out when its pipeline alone, at the largest vpp,
-  takes longer than the best step: every term `Kernel.step` adds to it is at least zero.
+- `work_bound` is proven in its docstring; what is left out has a bound above the best step found.
+- `Kernel.with_shared` adds what the data-parallel traffic and the update take at least.
 - A sharding is left out when it does not fit under the plain schedule: an interleaved one keeps at
   least as many microbatches in flight, since 2 (pp - i - 1) + (v - 1) pp + 1 >= v (pp - i) for
   every stage i and v >= 2, and m v >= v (pp - i).
@@ -22,7 +20,7 @@ from math import ceil, frexp, ldexp
 
 from app.planner.estimate import estimate, limit_bytes
 from app.planner.explain import explained
-from app.planner.kernel import Kernel
+from app.planner.kernel import LOWERED, Kernel, PassCosts, SharedCosts
 from app.planner.layout import Layout
 from app.planner.memory import in_flight
 from app.planner.refuse import refused
@@ -30,10 +28,6 @@ from app.planner.request import Estimate, NoFeasiblePlan, Plan, PlanRequest, Sea
 from app.planner.space import Node, count_leaves, fills, groups, leaf, moving_parts
 
 INFEASIBLE = float("inf")
-
-ROUNDING = 1e-9
-"""Bounds are lowered by this share, so that rounding never prunes the optimum."""
-
 
 TIE_BITS = 40
 
@@ -74,101 +68,131 @@ class Incumbent:
 
 
 class Visit:
-    """One node being searched, with the device bytes of its stages.
+    """One node being searched: its layouts (a precision and a sharding) and their room.
 
-    `held[i][s]` is what stage s holds whatever the microbatch under layout i (a precision and a
-    sharding), `kept[r][s]` and `once[r][s]` what one sequence adds under recomputation r.
+    `held[i][s]` is what stage s holds whatever the microbatch under layout i, `kept[r][s]` and
+    `once[r][s]` what one sequence adds under recomputation r. `most[i][r]` is the largest
+    microbatch that fits under the plain schedule, which keeps pp - i microbatches of stage i: the
+    space has no leaf with fewer microbatches than stages.
     """
 
     def __init__(self, kernel: Kernel, node: Node, room: tuple[float, float]) -> None:
         axes = node.axes
         self.node = node
         self.axes = axes
+        self.limit = room[0]
         self.per_replica = kernel.batch // node.dp
         self.sequences = kernel.length / node.cp
         self.kinds = kernel.stage_kinds(node.pp)
         self.layouts: list[Layout] = []
-        self.offsets: list[int] = []
         self.starts: list[int] = []
         self.held: list[list[float]] = []
         for precision in axes.precisions:
             self.starts.append(len(self.layouts))
-            for offset in range(len(axes.shardings)):
-                self.place(kernel, precision, offset, room)
+            for sharding in axes.shardings:
+                self.place(kernel, precision, sharding, room)
         self.starts.append(len(self.layouts))
         self.kept: list[list[float]] = []
         self.once: list[list[float]] = []
+        self.most: list[list[float]] = []
         if self.layouts:
             for recompute in axes.recomputes:
                 pairs = [kernel.kept(self.layouts[0], kind, recompute) for kind in self.kinds]
                 self.kept.append([kept for kept, _ in pairs])
                 self.once.append([once for _, once in pairs])
+            for held in self.held:
+                self.most.append([self.largest(held, r) for r in range(len(self.kept))])
 
-    def place(self, kernel: Kernel, precision: str, offset: int, room: tuple[float, float]) -> None:
+    def place(
+        self,
+        kernel: Kernel,
+        precision: str,
+        sharding: tuple[str, int],
+        room: tuple[float, float],
+    ) -> None:
         """Add the layout of a precision and sharding, unless its states alone do not fit."""
         layout = leaf(
             self.node,
             precision=precision,
             microbatch=self.axes.microbatches[0],
             recompute=self.axes.recomputes[0],
-            sharding=self.axes.shardings[offset],
+            sharding=sharding,
             vpp=1,
         )
         limit, host_limit = room
-        held: list[float] = []
-        for kind in self.kinds:
-            device, host = kernel.held(layout, kind)
-            if device > limit or (host_limit and host * kernel.gpus_per_node > host_limit):
-                return
-            held.append(device)
-        self.layouts.append(layout)
-        self.offsets.append(offset)
-        self.held.append(held)
+        held, host = kernel.held(layout)
+        if max(held) <= limit and (not host_limit or host * kernel.gpus_per_node <= host_limit):
+            self.layouts.append(layout)
+            self.held.append(held)
 
-    def fits(self, index: int, recompute: int, microbatch: int, vpp: int, limit: float) -> bool:
+    def largest(self, held: list[float], recompute: int) -> float:
+        """The largest microbatch all stages have room for under the plain schedule."""
+        kept, once, kinds, pp = self.kept[recompute], self.once[recompute], self.kinds, self.node.pp
+        most = INFEASIBLE
+        for place in range(len(held)):
+            each = kept[place] * (pp - kinds[place].index) + once[place]
+            if each > 0:
+                most = min(most, (self.limit - held[place]) / each)
+        return most
+
+    def fits(self, index: int, recompute: int, microbatch: int, vpp: int) -> bool:
         """Whether every stage has room for the leaf."""
+        if vpp == 1:
+            return microbatch <= self.most[index][recompute]
         count = self.per_replica // microbatch
         held, kept, once = self.held[index], self.kept[recompute], self.once[recompute]
         for place in range(len(held)):
             flight = in_flight(self.node.pp, vpp, self.kinds[place].index, count)
-            if held[place] + microbatch * (kept[place] * flight + once[place]) > limit:
+            if held[place] + microbatch * (kept[place] * flight + once[place]) > self.limit:
                 return False
         return True
 
 
-def model_seconds(
-    kernel: Kernel, layout: Layout, fraction: float, again: float
-) -> tuple[float, float]:
-    """Per token and fixed seconds of all layers and the head, launch floor aside."""
-    slope, fixed = kernel.head(layout)
-    dense = kernel.num_dense_layers
-    for layers, routed in ((dense, False), (kernel.num_layers - dense, True)):
-        if layers:
-            costs = kernel.layer(layout, routed=routed)
-            slope += layers * (
-                costs.forward_slope * (1 + fraction)
-                + costs.backward_slope
-                + costs.traffic_slope
-                + again * costs.again_slope
-            )
-            fixed += layers * (
-                costs.forward_fixed * (1 + fraction)
-                + costs.backward_fixed
-                + costs.traffic_fixed
-                + again * costs.again_fixed
-            )
-    return slope, fixed
+def work_bound(
+    costs: PassCosts, node: Node, *, tokens: float, fewest: int, shortest: float
+) -> float:
+    """A lower bound on compute, layer traffic and bubble of a node's leaves.
 
-
-def group_bound(kernel: Kernel, node: Node) -> float:
-    """A lower bound on the step of every leaf with the tp, cp and ep of `node`, any pp.
-
-    All stages together spend at least A per token; pp stages work side by side, so a step takes at
-    least A N / pp for the N = batch * length / (dp * cp) tokens of a rank. As
-    dp = world / (tp pp cp) the pp cancels: A * batch * length * tp / world.
+    Let S(T) = max(A T + B, L) be the least seconds all pp stages together need for a microbatch of
+    T tokens. A step takes at least
+        m slowest + (S - slowest) / v  >=  S / pp * (m + (pp - 1) / v)
+    because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
+    the batch, m S(T) = max(A N + B m, L m) is least at the smallest m, and the bubble term at the
+    smallest T and largest v.
     """
-    tokens = kernel.batch * kernel.length * node.tp / kernel.world_size
+    work = max(costs.whole_slope * tokens + costs.whole_fixed * fewest, costs.launched * fewest)
+    bubble = costs.least(shortest) * (node.pp - 1) / node.axes.vpps[-1]
+    return (work + bubble) / node.pp
+
+
+def node_bound(kernel: Kernel, node: Node, passes: list[PassCosts]) -> float:
+    """A lower bound on the step of every leaf of a node, memory and shared costs aside.
+
+    `passes` holds, per precision, the recomputations that no other undercuts.
+    """
+    sequences = kernel.length / node.cp
+    per_replica = kernel.batch // node.dp
+    microbatches = node.axes.microbatches
     best = INFEASIBLE
+    for costs in passes:
+        seconds = work_bound(
+            costs,
+            node,
+            tokens=per_replica * sequences,
+            fewest=per_replica // microbatches[-1],
+            shortest=microbatches[0] * sequences,
+        )
+        best = min(best, seconds)
+    return best * LOWERED
+
+
+def cheapest_passes(kernel: Kernel, node: Node) -> list[PassCosts]:
+    """Per precision, the seconds without recomputation, or all of them where that is not there.
+
+    They depend on tp, cp and ep alone, so one list serves every pp.
+    """
+    found: list[PassCosts] = []
+    kinds = node.axes.recomputes
     for precision in node.axes.precisions:
         layout = Layout(
             tp=node.tp,
@@ -178,63 +202,57 @@ def group_bound(kernel: Kernel, node: Node) -> float:
             sequence_parallel=node.sequence_parallel,
             precision=precision,  # type: ignore[arg-type]
         )
-        slope, _ = model_seconds(kernel, layout, 0.0, 0.0)
-        best = min(best, slope * tokens)
-    return best * (1 - ROUNDING)
+        found += [kernel.passes(layout, kind) for kind in (("none",) if "none" in kinds else kinds)]
+    return found
 
 
-def node_bound(kernel: Kernel, visit: Visit, limit: float) -> float:
-    """A lower bound on the step of every leaf of a node that fits; infinite if none can.
+def promising(kernel: Kernel, visit: Visit, best: Incumbent) -> list[tuple[float, int, int, int]]:
+    """Every (bound, precision, recomputation, microbatch) of a node that fits and may beat `best`.
 
-    Let S(T) = A T + B be the seconds all pp stages together need for a microbatch of T tokens with
-    one recomputation, the launch floor aside, which only adds. A step takes at least
-        (m - 1/v) slowest + S / v  >=  S / pp * (m + (pp - 1) / v)
-    because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
-    the batch this is (A N + B m + (A T + B) (pp - 1) / v) / pp, least at the largest v, smallest
-    m in the B m term and smallest T in the bubble term. Every other term is at least zero.
-    A recomputation counts only if some sharding has room for the smallest microbatch in the plain
-    schedule: larger microbatches and interleaving hold more.
+    The bound is the S(T) / pp * (m + (pp - 1) / v) of `work_bound`, of this microbatch alone.
     """
     node, axes = visit.node, visit.axes
-    tokens = visit.per_replica * visit.sequences
-    smallest = axes.microbatches[0]
-    fewest = visit.per_replica // axes.microbatches[-1]
     fill = (node.pp - 1) / axes.vpps[-1]
-    best = INFEASIBLE
+    found: list[tuple[float, int, int, int]] = []
     for precision in range(len(axes.precisions)):
         some = range(visit.starts[precision], visit.starts[precision + 1])
         for place in range(len(axes.recomputes)):
-            if not [i for i in some if visit.fits(i, place, smallest, 1, limit)]:
+            room = max([visit.most[index][place] for index in some], default=0.0)
+            if room < axes.microbatches[0]:
                 continue
-            recompute = axes.recomputes[place]
-            again = 1.0 if recompute == "full" else 0.0
-            layout = visit.layouts[some.start]
-            slope, fixed = model_seconds(kernel, layout, kernel.fractions[recompute], again)
-            shortest = slope * smallest * visit.sequences + fixed
-            seconds = (slope * tokens + fixed * fewest + shortest * fill) / node.pp
-            best = min(best, seconds)
-    return best * (1 - ROUNDING) if best < INFEASIBLE else best
+            costs = kernel.passes(visit.layouts[some.start], axes.recomputes[place])
+            for microbatch in axes.microbatches:
+                if microbatch > room:
+                    break
+                count = visit.per_replica // microbatch
+                least = costs.least(microbatch * visit.sequences) * (count + fill) / node.pp
+                if least * LOWERED <= best.seconds:
+                    found.append((least * LOWERED, precision, place, microbatch))
+    found.sort()
+    return found
 
 
-def search_node(kernel: Kernel, visit: Visit, best: Incumbent, limit: float) -> None:
-    """Look at every (precision, recomputation, microbatch) of one node that may beat `best`."""
-    axes = visit.axes
+def search_node(kernel: Kernel, visit: Visit, best: Incumbent) -> None:
+    """Look at what is promising in one node, most promising first, until the rest is worse."""
+    waiting = promising(kernel, visit, best)
+    if not waiting:
+        return
     best.nodes += 1
-    for precision in range(len(axes.precisions)):
-        some = range(visit.starts[precision], visit.starts[precision + 1])
-        for place in range(len(axes.recomputes)):
-            for microbatch in reversed(axes.microbatches):
-                able = [i for i in some if visit.fits(i, place, microbatch, 1, limit)]
-                if able:
-                    search_leaves(
-                        kernel,
-                        visit,
-                        best,
-                        able=able,
-                        place=place,
-                        microbatch=microbatch,
-                        limit=limit,
-                    )
+    shared = [kernel.shared(layout) for layout in visit.layouts]
+    for least, precision, place, microbatch in waiting:
+        if least > best.seconds:
+            break
+        count = visit.per_replica // microbatch
+        able = [
+            index
+            for index in range(visit.starts[precision], visit.starts[precision + 1])
+            if microbatch <= visit.most[index][place]
+            and kernel.with_shared(shared[index], least, count) <= best.seconds
+        ]
+        if able:
+            search_leaves(
+                kernel, visit, best, shared=shared, able=able, place=place, microbatch=microbatch
+            )
 
 
 def search_leaves(
@@ -242,55 +260,42 @@ def search_leaves(
     visit: Visit,
     best: Incumbent,
     *,
+    shared: list[SharedCosts],
     able: list[int],
     place: int,
     microbatch: int,
-    limit: float,
 ) -> None:
-    """Look at every vpp and sharding under one (precision, recomputation, microbatch).
+    """Look at every sharding and vpp under one (precision, recomputation, microbatch).
 
-    `able` are the layouts that fit with the plain schedule; interleaving holds more.
+    `able` are the layouts that fit with the plain schedule; interleaving holds more. A sharding
+    adds the same to every schedule, so the schedules are tried fastest first.
     """
-    node, axes = visit.node, visit.axes
+    recompute = visit.axes.recomputes[place]
     count = visit.per_replica // microbatch
     tokens = microbatch * visit.sequences
     layout = visit.layouts[able[0]]
-    slowest, total = kernel.pipeline(layout, axes.recomputes[place], tokens, visit.kinds)
-    if slowest * count + (total - slowest) / axes.vpps[-1] > best.seconds:
-        return
-    crossing = 0.0
-    if node.pp > 1:
-        slope, fixed = kernel.p2p(layout)
-        crossing = slope * tokens + fixed
-    for vpp in axes.vpps:
-        if vpp > 1 and count % node.pp:
-            break
-        if slowest * count + (total - slowest) / vpp > best.seconds:
-            continue
-        for index in able:
-            shared = kernel.shared(visit.layouts[index])
-            step = kernel.step(
-                shared,
-                pp=node.pp,
-                microbatches=count,
-                vpp=vpp,
-                slowest=slowest,
-                total=total,
-                crossing=crossing,
-            )
-            seconds = on_grid(step)
+    slowest, total = kernel.pipeline(layout, recompute, tokens, visit.kinds)
+    crossing = kernel.crossings(layout, tokens, count)
+    waiting = [
+        (slowest * count + (total - slowest) / vpp + crossing * vpp, vpp)
+        for vpp in visit.axes.vpps
+        if vpp == 1 or count % visit.node.pp == 0
+    ]
+    waiting.sort()
+    for index in able:
+        exposed = kernel.exposed(shared[index], microbatches=count, slowest=slowest)
+        for pipeline, vpp in waiting:
             best.evaluated += 1
-            if seconds > best.seconds:
-                continue
+            if pipeline + exposed > best.seconds:
+                break
+            seconds = on_grid(pipeline + exposed)
             found = replace(
                 visit.layouts[index],
                 microbatch_size=microbatch,
-                recompute=axes.recomputes[place],  # type: ignore[arg-type]
+                recompute=recompute,  # type: ignore[arg-type]
                 vpp=vpp,
             )
-            if best.beaten_by(seconds, found) and (
-                vpp == 1 or visit.fits(index, place, microbatch, vpp, limit)
-            ):
+            if best.beaten_by(seconds, found) and visit.fits(index, place, microbatch, vpp):
                 best.take(seconds, found)
 
 
@@ -298,34 +303,20 @@ def best_layout(request: PlanRequest) -> Incumbent:
     """The best leaf of the whole space; its `layout` is `None` when nothing legal fits."""
     kernel, best = Kernel(request), Incumbent()
     room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
-    ordered: list[tuple[float, int, list[Node]]] = []
+    ordered: list[tuple[float, int, Node]] = []
     for nodes in groups(request):
-        ordered.append((group_bound(kernel, nodes[0]), len(ordered), nodes))
+        passes = cheapest_passes(kernel, nodes[0])
         for node in nodes:
+            ordered.append((node_bound(kernel, node, passes), len(ordered), node))
             best.configurations += count_leaves(request, node)
     ordered.sort()
-    for bound, _, nodes in ordered:
+    for bound, _, node in ordered:
         if bound > best.seconds:
             break
-        search_group(kernel, nodes, best, room)
-    return best
-
-
-def search_group(
-    kernel: Kernel, nodes: list[Node], best: Incumbent, room: tuple[float, float]
-) -> None:
-    """Look at the nodes of one group, most promising first."""
-    bounded: list[tuple[float, int, Visit]] = []
-    for node in nodes:
         visit = Visit(kernel, node, room)
-        bound = node_bound(kernel, visit, room[0])
-        if bound < INFEASIBLE and bound <= best.seconds:
-            bounded.append((bound, node.pp, visit))
-    bounded.sort()
-    for bound, _, visit in bounded:
-        if bound > best.seconds:
-            break
-        search_node(kernel, visit, best, room[0])
+        if visit.layouts:
+            search_node(kernel, visit, best)
+    return best
 
 
 def best_estimate(request: PlanRequest) -> tuple[Estimate | None, SearchStats]:
