@@ -39,21 +39,22 @@ def plan_body(outcome: Plan | NoFeasiblePlan, *, duration_seconds: float) -> Jso
     """The answer of `/v1/plan`; `duration_seconds` is what the caller's clock gave the search."""
     search = search_body(outcome.search, duration_seconds=duration_seconds)
     if isinstance(outcome, NoFeasiblePlan):
-        return {"infeasible": _infeasible(outcome), "search": search, **_question(outcome.request)}
+        question = question_body(outcome.request)
+        return {"infeasible": _infeasible(outcome), "search": search, **question}
     return {
         "layout": layout_body(outcome.layout),
-        "estimate": _estimate(outcome.estimate),
+        "estimate": judged_body(outcome.estimate),
         "alternatives": [_alternative(one) for one in outcome.alternatives],
         "search": search,
         "explanation": outcome.explanation,
-        **_question(outcome.request),
+        **question_body(outcome.request),
     }
 
 
 def estimate_body(estimate: Estimate, request: PlanRequest) -> Json:
     """The answer of `/v1/estimate`: the layout as completed, and what it would do."""
     layout = layout_body(estimate.layout)
-    return {**_estimate(estimate), "layout": layout, **_question(request)}
+    return {**judged_body(estimate), "layout": layout, **question_body(request)}
 
 
 def layout_body(layout: Layout) -> Json:
@@ -87,7 +88,8 @@ def cluster_body(cluster: Cluster) -> Json:
     }
 
 
-def _question(request: PlanRequest) -> Json:
+def question_body(request: PlanRequest) -> Json:
+    """What was asked, as it was resolved."""
     return {
         "architecture": architecture_body(request.model),
         "cluster": cluster_body(request.cluster),
@@ -104,7 +106,8 @@ def _workload(workload: Workload) -> Json:
     return body
 
 
-def _estimate(estimate: Estimate) -> Json:
+def judged_body(estimate: Estimate) -> Json:
+    """What one layout would do, without the question."""
     memory, time = estimate.memory, estimate.time
     # An illegal layout that the framework or the GPU can't do at all has neither.
     number = _finite if time.total > 0 else _nothing
@@ -132,7 +135,7 @@ def _estimate(estimate: Estimate) -> Json:
 def _alternative(alternative: Alternative) -> Json:
     return {
         "layout": layout_body(alternative.layout),
-        "estimate": _estimate(alternative.estimate),
+        "estimate": judged_body(alternative.estimate),
         "why_not": alternative.why_not,
     }
 
@@ -145,7 +148,7 @@ def _infeasible(outcome: NoFeasiblePlan) -> Json:
         if nearest is None
         else {
             "layout": layout_body(nearest.layout),
-            "estimate": _estimate(nearest),
+            "estimate": judged_body(nearest),
             "short_by_bytes": _finite(outcome.short_by_bytes),
         },
         "remedies": list(outcome.remedies),

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.advisor.advise import EstimateAnswer, PlanAnswer, answer_estimate, answer_plan
 from app.advisor.answers import Json
+from app.advisor.candidates import answer_candidates
+from app.advisor.choices import choices_body
+from app.advisor.environment import environment_body
 from app.advisor.errors import Refusal, refusal_body
 from app.advisor.listing import gpus_body, models_body
 from app.http.bodies import parse_json, read_json_bytes
 from app.http.deps import Deps
 from app.http.documents import (
+    CANDIDATES_OPERATION,
+    CHOICES_OPERATION,
+    ENVIRONMENT_OPERATION,
     ESTIMATE_OPERATION,
     GPUS_OPERATION,
     MODELS_OPERATION,
@@ -21,6 +29,9 @@ from app.http.documents import (
 )
 from app.http.errors import JsonResponse
 from app.observability.plans import record_plan
+from app.trainjobs.collectives import Rules
+
+T = TypeVar("T")
 
 STATUS = {"invalid_json": 400, "invalid_request": 422, "unresolved": 422, "not_found": 404}
 
@@ -28,6 +39,7 @@ STATUS = {"invalid_json": 400, "invalid_request": 422, "unresolved": 422, "not_f
 def advisor_router(deps: Deps) -> APIRouter:
     """The routes of the advisor."""
     router = APIRouter(prefix="/v1", tags=["advisor"])
+    rules = Rules.from_rows(deps.desk.catalog.collective_rules)
 
     @router.post("/plan", openapi_extra=PLAN_OPERATION)
     async def plan(request: Request) -> Response:
@@ -38,6 +50,29 @@ def advisor_router(deps: Deps) -> APIRouter:
     async def estimate(request: Request) -> Response:
         body = parse_json(await read_json_bytes(request, deps.limits))
         return answered("estimate", deps, lambda: answer_estimate(body, deps.desk))
+
+    @router.post("/candidates", openapi_extra=CANDIDATES_OPERATION)
+    async def candidates(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        return rendered(await in_turns(answer_candidates(body, deps.desk)))
+
+    @router.post("/environment", openapi_extra=ENVIRONMENT_OPERATION)
+    async def environment(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        operator = deps.admission
+        answer = environment_body(
+            body,
+            desk=deps.desk,
+            rules=rules,
+            default_profile=operator.default_profile,
+            operator_values=operator.operator_values,
+        )
+        return rendered(answer)
+
+    @router.get("/choices", openapi_extra=CHOICES_OPERATION)
+    async def choices(request: Request) -> Response:
+        del request
+        return rendered(choices_body(deps.desk))
 
     @router.get("/models", openapi_extra=MODELS_OPERATION)
     async def models(request: Request) -> Response:
@@ -58,6 +93,17 @@ def answered(
     answer = ask()
     record_plan(door, answer, deps.clock() - started, catalog_version=deps.desk.catalog.version)
     return rendered(answer if isinstance(answer, Refusal) else answer.body)
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """What `steps` returns; at each of its pauses whoever else waits has a turn, reviews first."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 def rendered(answer: Json | Refusal) -> Response:

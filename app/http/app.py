@@ -17,6 +17,7 @@ from app.http.deps import Deps
 from app.http.documents import COMPONENTS
 from app.http.door import Door, on_our_fault
 from app.http.errors import JsonResponse, RequestError, error_response, http_error
+from app.http.page_files import page_router
 from app.http.probes import probe_router
 
 PAGE = Path(__file__).parent / "page"
@@ -36,6 +37,7 @@ def create_app(deps: Deps) -> ASGIApp:
     app.include_router(admission_router(deps))
     app.include_router(advisor_router(deps))
     app.include_router(probe_router(deps.health, deps.metrics))
+    app.include_router(page_router())
     _add_documentation(app, deps)
     return _behind_door(app, deps)
 

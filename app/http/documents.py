@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.admission.review import API_VERSION, KIND, OPERATIONS
+from app.advisor import environment as shown
 from app.advisor import requests as asked
 from app.planner.estimate import MAX_STAGES
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
@@ -106,6 +107,17 @@ ESTIMATE_EXAMPLE: Schema = PLAN_EXAMPLE | {"layout": {"tp": 8, "pp": 1, "microba
 PLAN_REQUEST = closed(PLAN_KEYS, "model")
 ESTIMATE_REQUEST = closed(
     PLAN_KEYS | {"layout": closed(LAYOUT_KEYS | {"stage_layers": STAGE_LAYERS})}, "model"
+)
+
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+MAP_OF_TEXTS: Schema = {"type": ["object", "null"], "additionalProperties": {"type": "string"}}
+LIST_OF_TEXTS: Schema = {"type": ["array", "null"], "items": {"type": "string"}}
+ENVIRONMENT_REQUEST = closed(
+    {key: schema for key, schema in ESTIMATE_REQUEST["properties"].items() if key != "model"}
+    | {"model": PLAN_KEYS["model"] | {"description": "optional; as in a plan"}}
+    | dict.fromkeys(shown.MAPS, MAP_OF_TEXTS)
+    | dict.fromkeys(shown.LISTS, LIST_OF_TEXTS)
+    | dict.fromkeys(shown.TEXTS, TEXT_OR_NULL)
 )
 
 LAYOUT = opened(LAYOUT_KEYS | {"stage_layers": STAGE_LAYERS}, "tp", "pp", "cp", "ep", "dp")
@@ -217,6 +229,7 @@ REVIEW_RESPONSE = opened(
 COMPONENTS: Schema = {
     "PlanRequest": PLAN_REQUEST,
     "EstimateRequest": ESTIMATE_REQUEST,
+    "EnvironmentRequest": ENVIRONMENT_REQUEST,
     "Plan": PLAN,
     "Estimate": ESTIMATE,
     "Error": ERROR,
@@ -296,6 +309,23 @@ ESTIMATE_OPERATION = operation(
     answer=reference("Estimate"),
     example=ESTIMATE_EXAMPLE,
     failures=ERRORS_OF_BODIES,
+)
+CANDIDATES_OPERATION = operation(
+    "A sample of all layouts, memory beside speed.",
+    request=reference("PlanRequest"),
+    answer=opened({"candidates": {"type": "array", "items": {"type": "object"}}}, "candidates"),
+    example=PLAN_EXAMPLE,
+    failures=ERRORS_OF_BODIES,
+)
+ENVIRONMENT_OPERATION = operation(
+    "The collective environment of a job, each variable with its reason.",
+    request=reference("EnvironmentRequest"),
+    answer=opened({"environment": {"type": "array", "items": {"type": "object"}}}, "environment"),
+    example=PLAN_EXAMPLE,
+    failures=ERRORS_OF_BODIES,
+)
+CHOICES_OPERATION = operation(
+    "Every name and word that a request takes.", answer={"type": "object"}
 )
 SEARCH: Schema = {
     "name": "search",

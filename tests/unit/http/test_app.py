@@ -21,7 +21,9 @@ from tests.faults.service import review
 from tests.unit.http.client import Client
 
 JSON = {"Content-Type": "application/json"}
-BODIES = ("/mutate", "/validate", "/v1/plan", "/v1/estimate")
+BODIES = (
+    "/mutate", "/validate", "/v1/plan", "/v1/estimate", "/v1/candidates", "/v1/environment",
+)  # fmt: skip
 REVIEWS = ("/mutate", "/validate")
 QUESTION = {"model": "llama-3-8b", "gpu": "NVIDIA-H100-80GB-HBM3", "nodes": 1}
 
@@ -246,8 +248,8 @@ def test_the_page_of_the_api_needs_nothing_from_elsewhere(http: Client) -> None:
 def test_the_description_lists_every_route(http: Client) -> None:
     document = http.get("/openapi.json").json()
     assert set(document["paths"]) == {
-        "/mutate", "/validate", "/v1/plan", "/v1/estimate", "/v1/models", "/v1/gpus", "/healthz",
-        "/readyz",
+        "/mutate", "/validate", "/v1/plan", "/v1/estimate", "/v1/candidates", "/v1/environment",
+        "/v1/choices", "/v1/models", "/v1/gpus", "/healthz", "/readyz",
     }  # fmt: skip
     for path in BODIES:
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]

@@ -1,0 +1,152 @@
+// The page: state in, answers out. Each edit asks again; only the newest answer is shown.
+
+import { choices, post, Refused } from "./api.js";
+import { place } from "./dom.js";
+import { buildForm, clearErrors, fillForm, showErrors } from "./form.js";
+import { fromLink, parsed, START, toLink, toQuestion } from "./state.js";
+import { onTheme } from "./theme.js";
+import { showMemory, showTime } from "./views/bars.js";
+import { showCandidates } from "./views/candidates.js";
+import { showCompare } from "./views/compare.js";
+import { showEnvironment } from "./views/environment.js";
+import { showLaunch } from "./views/launch.js";
+import { showMesh } from "./views/mesh.js";
+import { hideRefusal, list, showInfeasible, showRefusal } from "./views/refusal.js";
+import { showTimeline } from "./views/timeline.js";
+import { showWords } from "./views/words.js";
+
+const PAUSE_MILLISECONDS = 250;
+
+let state = fromLink(location.hash);
+let known = null;
+let shown = null;
+let asking = new AbortController();
+let timer = 0;
+
+function change(changes) {
+  const next = { ...state, ...changes };
+  if (!("compare" in changes)) delete next.compare;
+  for (const key of Object.keys(next)) if (!next[key]) delete next[key];
+  go(next);
+}
+
+function go(next) {
+  state = next;
+  history.replaceState(null, "", toLink(state));
+  fillForm(state);
+  place("results").classList.add("waiting");
+  clearTimeout(timer);
+  timer = setTimeout(answer, PAUSE_MILLISECONDS);
+}
+
+async function answer() {
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  const question = toQuestion(state);
+  try {
+    const plan = await post("plan", question, signal);
+    clearErrors();
+    if (plan.infeasible) refuse(plan);
+    else await present(question, plan, signal);
+    place("results").classList.remove("waiting");
+  } catch (problem) {
+    if (problem.name === "AbortError") return;
+    if (!(problem instanceof Refused)) throw problem;
+    complain(problem);
+  }
+}
+
+// The plan is shown at once; what needs further questions follows.
+async function present(question, plan, signal) {
+  hideRefusal();
+  place("results").hidden = false;
+  shown = { plan, question, other: shown?.other ?? null, candidates: null };
+  const gpu = known.gpus.find((one) => one.name === plan.cluster.gpu);
+  showWords(plan);
+  showMesh(plan, gpu?.nvlink_domain_size);
+  showTimeline(plan);
+  place("status").textContent = plan.explanation.split(". ")[0];
+  const other = state.compare ? post("estimate", { ...question, layout: parsed(state.compare) }, signal) : null;
+  shown.other = await other;
+  redraw();
+  const [environment, candidates] = await Promise.all([
+    post("environment", { ...question, pins: undefined, layout: plan.layout }, signal),
+    post("candidates", question, signal),
+  ]);
+  showEnvironment(environment);
+  showLaunch(question, plan, environment.environment);
+  shown.candidates = candidates;
+  redraw();
+}
+
+// Everything that a comparison or a change of colours touches.
+function redraw() {
+  if (!shown) return;
+  const { plan, other, candidates } = shown;
+  const rows = [{ name: "the plan", estimate: plan.estimate }];
+  if (other) rows.push({ name: "chosen", estimate: other });
+  showMemory(rows);
+  showTime(rows);
+  showCompare(plan, other, () => compare(null));
+  if (candidates) showCandidates(candidates, asPoint(plan), compare);
+}
+
+const asPoint = ({ layout, estimate }) => ({
+  layout, memory_bytes: estimate.memory_bytes.total, tokens_per_second_per_gpu: estimate.tokens_per_second_per_gpu,
+});
+
+async function compare(layout) {
+  if (layout) state = { ...state, compare: JSON.stringify(layout) };
+  else delete state.compare;
+  history.replaceState(null, "", toLink(state));
+  shown.other = layout ? await post("estimate", { ...shown.question, layout }) : null;
+  redraw();
+  if (layout) place("compare").scrollIntoView({ block: "nearest" });
+}
+
+function refuse(plan) {
+  shown = null;
+  place("results").hidden = true;
+  place("status").textContent = "No plan: nothing fits.";
+  showInfeasible(plan.infeasible);
+}
+
+function complain(problem) {
+  shown = null;
+  place("results").hidden = true;
+  place("status").textContent = "No plan yet.";
+  const rest = showErrors(problem.errors);
+  if (rest.length) showRefusal("This cannot be planned", list(rest.map((one) => one.message)));
+  else showRefusal("This cannot be planned", list(problem.errors.map((one) => one.message)));
+}
+
+async function start() {
+  try {
+    known = await choices();
+  } catch (problem) {
+    showRefusal("The service does not answer", list([problem.message]));
+    return;
+  }
+  place("version").textContent = `Catalog ${known.catalog_version}.`;
+  buildForm(known, change);
+  place("reset").addEventListener("click", () => go({ ...START }));
+  place("share").addEventListener("click", share);
+  window.addEventListener("hashchange", () => go(fromLink(location.hash)));
+  onTheme(redraw);
+  fillForm(state);
+  await answer();
+}
+
+async function share() {
+  const label = place("share").textContent;
+  try {
+    await navigator.clipboard.writeText(location.href);
+    place("share").textContent = "Link copied";
+  } catch {
+    place("share").textContent = "Copy it from the address bar";
+  }
+  setTimeout(() => { place("share").textContent = label; }, 1600);
+}
+
+start();
