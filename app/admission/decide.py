@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.admission.decision import Decision
-from app.admission.judge import Resolve, gigabytes, judged
+from app.admission.judge import Resolve, judged
 from app.admission.review import Review
-from app.planner.explain import headline, layout_words
+from app.planner.explain import headline
 from app.planner.hardware import Gpu
 from app.planner.intent import FieldError, Unresolved
 from app.planner.request import NoFeasiblePlan, Plan, Planner
@@ -92,7 +92,8 @@ def mutate(review: Review, deps: Deps) -> Decision:
         case WantsPlan(intent=intent, warnings=told):
             request = deps.resolve(intent)
             if isinstance(request, Unresolved):
-                return denied("unresolved", request.errors, lead="cannot plan this job")
+                errors = (*request.errors, *adapter.field_errors(review.for_adapter))
+                return denied("unresolved", errors, lead="cannot plan this job")
             answer = deps.plan(request)
             if isinstance(answer, NoFeasiblePlan):
                 return infeasible(answer)
@@ -143,8 +144,8 @@ def completed(context: CollectiveContext, gpu: Gpu | None, deps: Deps) -> Collec
     """The context with what only the catalog and the operator know."""
     return replace(
         context,
-        gpu=gpu.name if gpu else "",
-        gpu_family=gpu.family if gpu else "",
+        gpu=gpu.name if gpu else context.gpu,
+        gpu_family=gpu.family if gpu else context.gpu_family,
         default_profile=deps.default_profile,
         operator_values=deps.operator_values,
     )
@@ -201,24 +202,12 @@ def infeasible(answer: NoFeasiblePlan) -> Decision:
     """Refused because nothing fits: why, by how much, and what would fit."""
     cluster = answer.request.cluster
     where = f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu.name}"
-    parts = [f"no layout of {answer.request.model.name} fits {where}", *answer.reasons]
-    if answer.nearest is not None and answer.short_by_bytes > 0:
-        nearest = answer.nearest
-        parts.append(
-            f"nearest miss {layout_words(nearest.layout)}: {gigabytes(nearest.memory.total)} GB of "
-            f"{gigabytes(nearest.limit_bytes)} GB usable, {gigabytes(answer.short_by_bytes)} GB "
-            "short"
-        )
-    if answer.remedies:
-        parts.append(f"it would fit with {' or '.join(answer.remedies)}")
-    causes = tuple(
-        FieldError(path="spec", value="", message=each) for each in (*answer.reasons, parts[-1])
-    )
+    sentences = (*answer.reasons, *answer.remedies)
     return Decision(
         outcome="denied",
         reason="infeasible",
-        causes=tuple(dict.fromkeys(causes)),
-        message="; ".join(parts),
+        causes=tuple(FieldError(path="spec", value=where, message=each) for each in sentences),
+        message="; ".join((f"no plan for {answer.request.model.name} on {where}", *sentences)),
         plan=answer,
     )
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
-from app.planner.estimate import complete, estimate
-from app.planner.explain import TIME_WORDS, largest_terms
+from app.planner.estimate import MAX_STAGES, complete, estimate
+from app.planner.explain import TIME_WORDS, gib, largest_terms
 from app.planner.intent import FieldError, TrainIntent, Unresolved
+from app.planner.legality import uneven_stages, violations
 from app.planner.request import Estimate, PlanRequest, Violation
 from app.trainjobs.adapter import DeclaredLayout
 
@@ -43,6 +44,25 @@ ASSUMED_BY_RULE: Final[Mapping[str, str]] = {
 }
 """Rules that hold only under a fact the job may have left to us, and the intent field it is in."""
 
+RULES_OF_THE_GPU: Final = frozenset(
+    {
+        "tp is a power of two",
+        "tp stays in the NVLink domain",
+        "the GPU has the precision",
+        "shared GPUs stand alone",
+    }
+)
+"""Rules that hold for every model."""
+ANY_MODEL: Final[Mapping[str, int]] = {
+    "hidden_size": 4096,
+    "ffn_hidden_size": 16384,
+    "num_layers": 32,
+    "num_heads": 32,
+    "num_kv_heads": 32,
+    "vocab_size": 32000,
+}
+"""A model to ask the rules of the GPU with; nothing of it reaches an answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -57,11 +77,10 @@ def judged(declared: DeclaredLayout, resolve: Resolve, *, known: Collection[str]
     request = resolve(declared.intent)
     if isinstance(request, Unresolved):
         return Verdict(
-            warnings=tuple(
-                f"layout not checked: {each.path}: {each.message}" for each in request.errors
-            )
+            errors=tuple(errors_of_the_gpu(declared, resolve)),
+            warnings=tuple(f"not checked: {each.path}: {each.message}" for each in request.errors),
         )
-    layout = complete(request, declared.fields)
+    layout = complete(request, with_stages(request, declared.fields))
     if isinstance(layout, tuple):
         return Verdict(
             errors=tuple(
@@ -80,6 +99,29 @@ def judged(declared: DeclaredLayout, resolve: Resolve, *, known: Collection[str]
     return Verdict(errors=tuple(errors), warnings=tuple(warnings))
 
 
+def errors_of_the_gpu(declared: DeclaredLayout, resolve: Resolve) -> Iterator[FieldError]:
+    """What the GPU alone forbids, for a model nobody knows; nothing if the GPU is unknown too."""
+    request = resolve(replace(declared.intent, model=None, hf_config=None, architecture=ANY_MODEL))
+    if isinstance(request, Unresolved):
+        return
+    layout = complete(request, declared.fields)
+    if isinstance(layout, tuple):
+        return
+    for each in violations(request, layout):
+        if each.rule in RULES_OF_THE_GPU:
+            yield error_of(each, declared)
+
+
+def error_of(violation: Violation, declared: DeclaredLayout) -> FieldError:
+    """The broken rule at the place where the job's author can mend it."""
+    field = "tp" if violation.rule == DEGREES_RULE else violation.field
+    return FieldError(
+        path=declared.paths.get(field, field),
+        value=declared.fields.get(field, field),
+        message=violation.message,
+    )
+
+
 def is_assumed(violation: Violation, declared: DeclaredLayout) -> bool:
     """Whether the rule breaks only under a fact the job does not state."""
     fact = ASSUMED_BY_RULE.get(violation.rule)
@@ -93,11 +135,9 @@ def legality_errors(
     for each in stated.violations:
         if is_assumed(each, declared):
             continue
-        field = "tp" if each.rule == DEGREES_RULE else each.field
-        path = declared.paths.get(field, field)
-        if each.rule == DEGREES_RULE and path in known:
-            continue
-        yield FieldError(path=path, value=declared.fields.get(field, ""), message=each.message)
+        error = error_of(each, declared)
+        if each.rule != DEGREES_RULE or error.path not in known:
+            yield error
 
 
 def legality_warnings(stated: Estimate, declared: DeclaredLayout) -> Iterator[str]:
@@ -131,12 +171,16 @@ def readings(request: PlanRequest, declared: DeclaredLayout) -> Iterator[Estimat
 def usable(request: PlanRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields without a precision the GPU lacks: that is an error of its own."""
     able = request.cluster.gpu.supports(fields.get("precision", ""))
-    return {name: value for name, value in fields.items() if name != "precision" or able}
+    given = with_stages(request, fields)
+    return {name: value for name, value in given.items() if name != "precision" or able}
 
 
-def gigabytes(amount: float) -> str:
-    """Bytes in GB, one decimal."""
-    return f"{amount / 1e9:.1f}"
+def with_stages(request: PlanRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with an uneven split of the layers spelled, which a job has no field for."""
+    pp = fields.get("pp", 1)
+    countable = isinstance(pp, int) and not isinstance(pp, bool) and 0 < pp <= MAX_STAGES
+    spelled = {"stage_layers": uneven_stages(request, pp)} if countable else {}
+    return {**spelled, **fields}
 
 
 def memory_errors(leanest: Estimate, declared: DeclaredLayout) -> Iterator[FieldError]:
@@ -148,8 +192,8 @@ def memory_errors(leanest: Estimate, declared: DeclaredLayout) -> Iterator[Field
         path=declared.paths.get("tp", "tp"),
         value=declared.fields.get("tp", ""),
         message=(
-            f"one GPU would hold {gigabytes(total)} GB and has {gigabytes(card)} GB, "
-            f"{gigabytes(total - card)} GB too much with recompute {leanest.layout.recompute} and "
+            f"one GPU would hold {gib(total)} GiB and has {gib(card)} GiB, "
+            f"{gib(total - card)} GiB too much with recompute {leanest.layout.recompute} and "
             f"sharding {leanest.layout.sharding}; use more GPUs, a higher degree or a smaller "
             "microbatch"
         ),
@@ -163,14 +207,13 @@ def memory_warnings(plain: Estimate, leanest: Estimate) -> Iterator[str]:
         return
     if total > card:
         yield (
-            f"needs {gigabytes(total)} of {gigabytes(card)} GB per GPU unless it runs with "
+            f"needs {gib(total)} of {gib(card)} GiB per GPU unless it runs with "
             f"recompute {leanest.layout.recompute} and sharding {leanest.layout.sharding} "
-            f"({gigabytes(leanest.memory.total)} GB)"
+            f"({gib(leanest.memory.total)} GiB)"
         )
     elif total > NEAR_THE_LIMIT * card:
         yield (
-            f"close to the card: about {gigabytes(total)} of {gigabytes(card)} GB per GPU "
-            f"({total / card:.0%})"
+            f"close to the card: about {gib(total)} of {gib(card)} GiB per GPU ({total / card:.0%})"
         )
 
 

@@ -19,6 +19,8 @@ WARNING_CHARACTERS: Final = 256
 WARNINGS_CHARACTERS: Final = 4000
 """Of the apiserver's budget of 4096 for all warnings of one request."""
 MESSAGE_CHARACTERS: Final = 16_384
+CAUSE_CHARACTERS: Final = 1024
+CAUSES: Final = 64
 
 
 def respond(review: Review, decision: Decision) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def status(review: Review, decision: Decision) -> dict[str, Any]:
             "name": review.name,
             "group": review.group,
             "kind": review.kind,
-            "causes": [cause(each) for each in decision.causes],
+            "causes": [cause(each) for each in decision.causes[:CAUSES]],
         },
         "code": UNPROCESSABLE,
     }
@@ -62,8 +64,12 @@ def status(review: Review, decision: Decision) -> dict[str, Any]:
 
 def cause(error: FieldError) -> dict[str, str]:
     """One `metav1.StatusCause`."""
-    reason = "FieldValueRequired" if error.value is None else "FieldValueInvalid"
-    return {"reason": reason, "message": printable(error.message), "field": printable(error.path)}
+    reason = "FieldValueRequired" if error.value in (None, "") else "FieldValueInvalid"
+    return {
+        "reason": reason,
+        "message": cut(printable(error.message), CAUSE_CHARACTERS),
+        "field": cut(printable(error.path), CAUSE_CHARACTERS),
+    }
 
 
 def bounded(warnings: Iterable[str]) -> list[str]:

@@ -60,3 +60,9 @@ def environment_at(document: Any, *path: str) -> dict[str, str]:
         for entry in found
         if isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
     }
+
+
+def words_at(document: Any, *path: str) -> list[str]:
+    """The strings of the list at `path`; empty for anything else."""
+    found = value_at(document, *path)
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []

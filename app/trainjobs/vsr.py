@@ -24,7 +24,7 @@ from app.trainjobs.adapter import (
     WantsPlan,
     Wish,
 )
-from app.trainjobs.document import count_at, mapping_at, texts_at, value_at
+from app.trainjobs.document import count_at, mapping_at, texts_at, value_at, words_at
 from app.trainjobs.patch import Edit, append_operations, pointer, same, set_operations
 from app.trainjobs.plan_json import (
     compact,
@@ -56,6 +56,7 @@ from app.trainjobs.vsr_rules import (
     running,
 )
 
+STATED_DEGREES: Final = ("tp", "pp", "cp")
 CHECKPOINT_DEFAULTS: Final = {"intervalMinutes": 30, "retainCount": 3}
 JUDGED_FIELDS: Final = (
     "model",
@@ -107,6 +108,12 @@ class VsrAdapter:
             annotations=texts_at(job, "metadata", "annotations"),
             user_env=stated_environment(job),
             framework=annotation(job, labels.FRAMEWORK) or "",
+            degrees={
+                name: value
+                for name, value in stated_layout(job).items()
+                if name in STATED_DEGREES and isinstance(value, int)
+            },
+            command=" ".join([*words_at(job, "spec", "command"), *words_at(job, "spec", "args")]),
         )
 
     def operations(
@@ -115,8 +122,12 @@ class VsrAdapter:
         """Plan, defaults, variables and annotations, in that order."""
         settings = wanted_settings(job, plan=plan, environment=environment)
         edits = [
-            *(plan_edits(job, plan) if plan is not None else ()),
-            *default_edits(job, precision=plan.layout.precision if plan else default_precision),
+            *(
+                plan_edits(job, plan)
+                if plan is not None
+                else layout_defaults(job, precision=default_precision)
+            ),
+            *default_edits(job),
             *environment_edits(settings),
         ]
         return (*set_operations(job, edits), *variable_operations(job, settings))
@@ -220,13 +231,18 @@ def model_spec_of(model: ModelArchitecture, sequence_length: int) -> dict[str, A
     }
 
 
-def default_edits(job: Job, *, precision: str) -> Iterator[Edit]:
-    """What a job that does not say gets."""
+def layout_defaults(job: Job, *, precision: str) -> Iterator[Edit]:
+    """What a job without a plan gets where it leaves its layout open."""
     spec = mapping_at(job, "spec")
     if spec.get("precision") in (None, ""):
         yield Edit(path=("spec", "precision"), value=precision)
     if spec.get("cpDegree") in (None, 0):
         yield Edit(path=("spec", "cpDegree"), value=1)
+
+
+def default_edits(job: Job) -> Iterator[Edit]:
+    """What any job gets where it does not say."""
+    spec = mapping_at(job, "spec")
     checkpoint = mapping_at(spec, "checkpoint")
     if checkpoint.get("enabled") is True:
         for name, value in CHECKPOINT_DEFAULTS.items():

@@ -35,7 +35,7 @@ from app.trainjobs.vsr_fields import (
     whole,
 )
 
-MAX_NODES: Final = 1_000_000
+MAX_NODES: Final = 100_000
 MAX_GPUS_PER_NODE: Final = 1024
 MAX_COUNT: Final = 2**31 - 1
 MAX_LENGTH: Final = 2**40
@@ -299,6 +299,12 @@ def _storage_path(job: Job) -> Found:
         yield FieldError(path="spec.checkpoint.storagePath", value=path, message=message)
 
 
+def awaits_plan(job: Job) -> bool:
+    """Whether the job asked for a plan and our mutating pass has not seen it."""
+    degrees = (count_at(job, "spec", "tpDegree"), count_at(job, "spec", "ppDegree"))
+    return asks_for_plan(job) and None in degrees
+
+
 def _long_runs_checkpoint(job: Job) -> Found:
     seconds = duration_seconds(value_at(job, "spec", "maxRuntime"))
     if seconds is None or seconds <= LONG_RUN_SECONDS:
@@ -310,6 +316,8 @@ def _long_runs_checkpoint(job: Job) -> Found:
             value=checkpoint.get("enabled"),
             message="must be true for a `spec.maxRuntime` longer than 1h",
         )
+    elif awaits_plan(job) and checkpoint.get("intervalMinutes") is None:
+        return  # the pass that plans the job gives it the default too
     elif not whole(job, "spec", "checkpoint", "intervalMinutes") > 0:
         yield FieldError(
             path="spec.checkpoint.intervalMinutes",
@@ -393,6 +401,7 @@ def job_warnings(job: Job) -> tuple[str, ...]:
     return tuple(
         sentence
         for check in (
+            _unplanned,
             _fp32,
             _skipped_prolog,
             _repeated_variables,
@@ -401,6 +410,11 @@ def job_warnings(job: Job) -> tuple[str, ...]:
         )
         for sentence in check(job)
     )
+
+
+def _unplanned(job: Job) -> Iterator[str]:
+    if awaits_plan(job):
+        yield "autoParallelism is set but the job has no plan: it has not passed /mutate"
 
 
 def _fp32(job: Job) -> Iterator[str]:
