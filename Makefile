@@ -9,7 +9,7 @@ OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz \
-        bench accuracy calibrate left-out audit lock manifests image clean
+        bench exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ ci: lint types rooms test-faults test ## What CI runs
 bench: setup ## Measure the search and the server
 	$(BIN)/trainjob-advisor bench search
 	$(BIN)/trainjob-advisor bench server
+
+exhaustive: setup ## Compare the search with enumeration on 6,000 real combinations (minutes)
+	EXHAUSTIVE_SAMPLE=$${EXHAUSTIVE_SAMPLE:-6000} $(BIN)/python -m pytest tests/exhaustive
 
 accuracy: setup ## Compare predictions with published runs and write docs/accuracy.md
 	$(BIN)/trainjob-advisor accuracy

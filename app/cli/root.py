@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "models": "app.cli.models",
     "gpus": "app.cli.gpus",
     "accuracy": "app.cli.accuracy",
+    "bench": "app.cli.bench",
     "serve": "app.cli.serve",
     "certs": "app.cli.certs",
 }

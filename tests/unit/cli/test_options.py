@@ -23,6 +23,7 @@ OPTIONS = {
     "models": "SEARCH --catalog --json",
     "gpus": "SEARCH --catalog --json",
     "accuracy": "--data --by --json",
+    "bench": "WHAT --catalog --json --sample",
     "serve": "--host --port --health-port --workers --certificate-dir",
     "certs": "DIRECTORY --host --service --namespace --days --force --json",
 }
