@@ -15,7 +15,7 @@ DATA = Path(__file__).parents[2] / "data" / "catalog" / "hf_configs.jsonl"
 ROWS = [json.loads(line) for line in DATA.read_text().splitlines()]
 BY_NAME = {row["name"]: row for row in ROWS}
 
-# Counts published for models whose configs are not among the rows above.
+# Counts public model cards and loaders print for models that are not among the rows above.
 PUBLISHED = {
     "gpt-neox-20b": (
         {
