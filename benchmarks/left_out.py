@@ -1,7 +1,8 @@
 """Errors on runs the constants have not seen: refit without each model, and without each source.
 
 The refits start at the constants of all runs and take a few rounds: what is left out moves them
-little. One vTrain single-node run in five is enough to refit; all of the left-out ones are judged.
+little; a constant that nothing else tells about goes back to its prior. One vTrain single-node run
+in five is enough to refit; all of the left-out ones are judged.
 Writes benchmarks/data/left_out.csv, which docs/accuracy.md shows.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from app.advisor.accuracy import Measured
-from benchmarks.calibrate import Model, Values, files, fit, measured_runs, usable
+from benchmarks.calibrate import Model, Values, constants, files, fit, measured_runs, usable
 
 RESULT = Path(__file__).parent / "data" / "left_out.csv"
 ROUNDS = 6
@@ -43,7 +44,8 @@ def left_out_errors(
         gone = [run for run in runs if key(run) == name]
         if not kept:
             continue
-        values = {**start, **fit(profile, kept, model, start=start, rounds=ROUNDS)}
+        priors = {name: each.prior for name, each in constants(profile, runs).items()}
+        values = {**priors, **fit(profile, kept, model, start=start, rounds=ROUNDS)}
         predicted = model.seconds(gone, values)
         found += [
             (run, float(seconds / run.seconds - 1))

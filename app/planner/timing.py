@@ -87,7 +87,7 @@ def attention_seconds_per_token(request: PlanRequest, layout: Layout) -> float:
     flop = model.attention_flop_per_token(length) / layers
     heads = model.num_heads
     if not request.framework.flash_attention:
-        flop = 2 * length * (model.query_size + model.value_size)
+        flop = 2.0 * length * (model.query_size + model.value_size)
     peak = gpu.peak_flop_per_second[_wide(layout.precision, request)]
     size = model.query_size / heads
     shape = min(1.0, size / 128) ** efficiency.attention_head_exponent
@@ -190,17 +190,17 @@ def layer_seconds(request: PlanRequest, layout: Layout, *, routed: bool) -> Laye
     """
     model, efficiency = request.model, request.efficiency
     products = attention_projections(request, layout)
-    width: float = model.ffn_hidden_size
+    width = float(model.ffn_hidden_size)
     if routed and model.moe is not None:
         moe = model.moe
-        width = moe.top_k * moe.expert_ffn_hidden_size + moe.shared_expert_ffn_hidden_size
+        width = float(moe.top_k * moe.expert_ffn_hidden_size + moe.shared_expert_ffn_hidden_size)
         products = products.plus(routed_mlp(request, layout))
     else:
         products = products.plus(mlp(request, layout, width=width / layout.tp))
     products = products.plus(elementwise(request, layout, width=width))
     attention = Affine(attention_seconds_per_token(request, layout), 0.0)
-    exposed = Affine(0.0, efficiency.launch_exposed * efficiency.launch_seconds)
-    products = products.plus(exposed)
+    exposed = efficiency.launch_exposed * efficiency.launch_seconds
+    products = products.plus(Affine(0.0, exposed))
     trained = 2.0 if request.workload.task in ("pretrain", "sft") else 1.0
     return LayerSeconds(
         forward=products.plus(attention),
