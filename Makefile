@@ -9,7 +9,7 @@ OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz \
-        bench exhaustive accuracy calibrate left-out audit lock manifests image clean
+        bench compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -65,9 +65,14 @@ manifests: ## Build every kustomization (needs kubectl)
 
 ci: lint types rooms test-faults test ## What CI runs
 
-bench: setup ## Measure the search and the server
+bench: setup ## Measure the search
 	$(BIN)/trainjob-advisor bench search
-	$(BIN)/trainjob-advisor bench server
+
+compiled: setup ## Compile the planner in place (needs a C compiler); `make pure` goes back
+	TRAINJOB_ADVISOR_COMPILED=1 $(BIN)/python setup.py --quiet build_ext --inplace
+
+pure: ## Remove the compiled planner: the plain source runs again
+	rm -rf build app/planner/*.so *__mypyc*.so
 
 exhaustive: setup ## Compare the search with enumeration on 6,000 real combinations (minutes)
 	EXHAUSTIVE_SAMPLE=$${EXHAUSTIVE_SAMPLE:-6000} $(BIN)/python -m pytest tests/exhaustive

@@ -15,6 +15,7 @@ Equal times are ordered by `moving_parts`, so the answer does not depend on the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, frexp, ldexp
 
@@ -347,14 +348,27 @@ def fits_somewhere(request: PlanRequest) -> bool:
     The smallest microbatch without interleaving holds least, so a node none of whose such leaves
     fits has none that does.
     """
+    if request.pins.vpp not in (None, 1):
+        return any(interleaved_fits(request))
+    kernel = Kernel(request)
+    room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
+    for nodes in groups(request):
+        for node in nodes:
+            smallest = node.axes.microbatches[0]
+            for most in Visit(kernel, node, room).most:
+                if max(most) >= smallest:
+                    return True
+    return False
+
+
+def interleaved_fits(request: PlanRequest) -> Iterator[bool]:
+    """Whether each of the leanest layouts fits, for requests that pin an interleaved schedule."""
     kernel = Kernel(request)
     limit = limit_bytes(request)
     host_limit = float(request.cluster.host_memory_bytes_per_node)
     for layout in lean_leaves(request):
         device, host = kernel.worst_bytes(layout)
-        if device <= limit and (not host_limit or host <= host_limit):
-            return True
-    return False
+        yield device <= limit and (not host_limit or host <= host_limit)
 
 
 def leanest(request: PlanRequest) -> Estimate | None:
