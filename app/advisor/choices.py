@@ -28,6 +28,7 @@ def choices_body(desk: Desk) -> Json:
                 "memory_bytes": entry.gpu.memory_bytes,
                 "nvlink_domain_size": entry.gpu.nvlink_domain_size,
                 "default_fabric": entry.default_fabric,
+                "node_label": catalog.gpu_labels.get(name),
             }
             for name, entry in catalog.gpu_entries.items()
         ],

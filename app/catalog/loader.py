@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from app.catalog.records import (
     Fabric,
     GpuEntry,
     Instance,
+    Label,
     ModelEntry,
     fabric,
     gpu_entry,
@@ -53,6 +54,7 @@ class Catalog:
     """Everything known by name. `*_entries` hold the same things with sources and aliases.
 
     `version` is a short hash of every file that was read, the overlay included.
+    `gpu_labels` is the node label, key and value, that a GPU is best known by, where it has one.
     `collective_rules` are the rows of `data/collectives`, for whoever understands them.
     """
 
@@ -64,6 +66,7 @@ class Catalog:
     frameworks: Mapping[str, FrameworkProfile]
     model_entries: Mapping[str, ModelEntry]
     gpu_entries: Mapping[str, GpuEntry]
+    gpu_labels: Mapping[str, tuple[str, str]]
     collective_rules: tuple[Mapping[str, str], ...]
     facts: Facts
 
@@ -144,6 +147,7 @@ def _catalog(tables: Tables) -> Catalog:
         frameworks=MappingProxyType(frameworks),
         model_entries=MappingProxyType(models),
         gpu_entries=MappingProxyType(gpus),
+        gpu_labels=MappingProxyType(_gpu_labels(labels)),
         collective_rules=rules,
         facts=facts,
     )
@@ -151,6 +155,15 @@ def _catalog(tables: Tables) -> Catalog:
 
 def _entries(tables: Tables, kind: str, make: Callable[[Row], T]) -> dict[str, T]:
     return {name: make(row) for name, row in tables.rows[kind].items()}
+
+
+def _gpu_labels(labels: Iterable[Label]) -> dict[str, tuple[str, str]]:
+    """The first label of the file that means each GPU: the vendor's own discovery comes first."""
+    found: dict[str, tuple[str, str]] = {}
+    for one in labels:
+        if one.reads == "gpu" and one.key:
+            found.setdefault(one.gpu, (one.key, one.value))
+    return found
 
 
 def _calibrated(

@@ -287,3 +287,12 @@ def test_every_code_is_on_the_page_for_operators() -> None:
     page = Path(__file__).parents[3] / "docs/operations.md"
     text = page.read_text()
     assert not [code for code in CODES.values() if f"`{code}`" not in text]
+
+
+def test_candidates_and_environment_answer(http: Client) -> None:
+    candidates = http.post("/v1/candidates", json=QUESTION).json()["candidates"]
+    assert {"layout", "memory_bytes", "step_time_seconds", "pareto"} <= set(candidates[0])
+    layout = http.post("/v1/plan", json=QUESTION).json()["layout"]
+    answer = http.post("/v1/environment", json=QUESTION | {"layout": layout}).json()
+    assert answer["layout"] == layout
+    assert {"name", "value", "reason", "source"} == set(answer["environment"][0])

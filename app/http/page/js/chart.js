@@ -41,7 +41,7 @@ export function stackedBars({ rows, series, unit, limits = [] }) {
       indexAxis: "y",
       layout: { padding: { top: limits.length ? 16 : 0, right: 8 } },
       scales: {
-        x: { stacked: true, max: limits.length ? most * 1.04 : undefined, title: { display: true, text: unit } },
+        x: { stacked: true, suggestedMax: limits.length ? most * 1.05 : undefined, title: { display: true, text: unit } },
         y: { stacked: true, grid: { display: false }, ticks: { display: rows.length > 1, color: text } },
       },
       plugins: {

@@ -61,12 +61,13 @@ async function answer() {
 async function present(question, plan, signal) {
   hideRefusal();
   place("results").hidden = false;
+  place("results").classList.remove("miss");
   shown = { plan, question, other: shown?.other ?? null, candidates: null };
   const gpu = known.gpus.find((one) => one.name === plan.cluster.gpu);
   showWords(plan);
   showMesh(plan, gpu?.nvlink_domain_size);
   showTimeline(plan);
-  place("status").textContent = plan.explanation.split(". ")[0];
+  tell(plan.explanation.split(". ")[0], { aloudOnly: true });
   const other = state.compare ? post("estimate", { ...question, layout: parsed(state.compare) }, signal) : null;
   shown.other = await other;
   redraw();
@@ -75,7 +76,7 @@ async function present(question, plan, signal) {
     post("candidates", question, signal),
   ]);
   showEnvironment(environment);
-  showLaunch(question, plan, environment.environment);
+  showLaunch(question, plan, environment.environment, gpu?.node_label);
   shown.candidates = candidates;
   redraw();
 }
@@ -107,18 +108,30 @@ async function compare(layout) {
 
 function refuse(plan) {
   shown = null;
-  place("results").hidden = true;
-  place("status").textContent = "No plan: nothing fits.";
+  const { nearest } = plan.infeasible;
+  place("results").hidden = nearest === null;
+  place("results").classList.add("miss");
+  tell("No plan: nothing fits.");
   showInfeasible(plan.infeasible);
+  if (nearest === null) return;
+  const rows = [{ name: "the nearest miss", estimate: nearest.estimate }];
+  showMemory(rows);
+  showTime(rows);
 }
 
 function complain(problem) {
   shown = null;
   place("results").hidden = true;
-  place("status").textContent = "No plan yet.";
+  tell("No plan yet.");
   const rest = showErrors(problem.errors);
   if (rest.length) showRefusal("This cannot be planned", list(rest.map((one) => one.message)));
   else showRefusal("This cannot be planned", list(problem.errors.map((one) => one.message)));
+}
+
+// What a screen reader says; a plan itself is shown in its card.
+function tell(sentence, { aloudOnly = false } = {}) {
+  place("status").textContent = sentence;
+  place("status").classList.toggle("aloud", aloudOnly);
 }
 
 async function start() {

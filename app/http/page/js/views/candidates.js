@@ -32,7 +32,7 @@ function scatter(kinds, answer, onChoose) {
     { pointStyle: "circle", radius: 3.5, backgroundColor: HUES[4], borderColor: HUES[0], order: 2 },
     { pointStyle: "crossRot", radius: 3.5, backgroundColor: soft, borderColor: soft, order: 3 },
   ];
-  const chosen = (item) => kinds[item.datasetIndex].points[item.index].layout;
+  const layoutOf = (kind, index) => kinds[kind].points[index].layout;
   const limit = inGib(answer.limit_bytes);
   const widest = Math.max(limit * 1.6, inGib(kinds[0].points[0].memory_bytes) * 1.2);
   return {
@@ -44,7 +44,7 @@ function scatter(kinds, answer, onChoose) {
       })),
     },
     options: {
-      onClick: (event, items) => { if (items.length) onChoose(chosen(items[0])); },
+      onClick: (event, items) => { if (items.length) onChoose(layoutOf(items[0].datasetIndex, items[0].index)); },
       onHover: (event, items) => { event.native.target.style.cursor = items.length ? "pointer" : "default"; },
       scales: {
         x: { title: { display: true, text: "GiB of the worst stage" }, min: 0, max: Math.ceil(widest / 10) * 10 },
@@ -52,7 +52,7 @@ function scatter(kinds, answer, onChoose) {
       },
       plugins: {
         legend: { position: "bottom", labels: { usePointStyle: true } },
-        tooltip: { callbacks: { label: (item) => [brief(chosen(item)), `${item.parsed.x.toFixed(1)} GiB, ${count(Math.round(item.parsed.y))} tokens/s per GPU`] } },
+        tooltip: { callbacks: { label: (item) => [brief(layoutOf(item.datasetIndex, item.dataIndex)), `${item.parsed.x.toFixed(1)} GiB, ${count(Math.round(item.parsed.y))} tokens/s per GPU`] } },
       },
     },
     plugins: [cardEdge(limit)],
@@ -72,15 +72,23 @@ function cardEdge(limit) {
       ctx.globalAlpha = 1;
       ctx.fillStyle = ink().soft;
       ctx.font = "11px system-ui, sans-serif";
-      ctx.textBaseline = "top";
-      ctx.fillText("more than a plan may use", x + 5, chartArea.top + 4);
+      ctx.textBaseline = "bottom";
+      ctx.fillText("does not fit", x + 5, chartArea.bottom - 4);
       ctx.restore();
     },
   };
 }
 
+// What fits first, the fastest on top; then what would fit a larger card, the smallest on top.
+function byUse(one, other) {
+  if (one.within_limit !== other.within_limit) return one.within_limit ? -1 : 1;
+  return one.within_limit
+    ? one.step_time_seconds - other.step_time_seconds
+    : one.memory_bytes - other.memory_bytes;
+}
+
 function frontTable(front, onChoose) {
-  const rows = [...front].sort((one, other) => one.step_time_seconds - other.step_time_seconds)
+  const rows = [...front].sort(byUse)
     .map((one) => [
       element("button", {
         type: "button", "aria-label": `Compare ${brief(one.layout)}`, on: { click: () => onChoose(one.layout) },
@@ -92,5 +100,5 @@ function frontTable(front, onChoose) {
     ]);
   return element("details", { open: true }, element("summary", {}, `The front as a table (${front.length})`),
     element("div", { class: "front scroll", tabindex: "0", role: "region", "aria-label": "Pareto front" },
-      table("Pareto front, fastest first", ["", { number: "step" }, { number: "memory" }, "", "layout"], rows)));
+      table("Pareto front, what fits first", ["", { number: "step" }, { number: "memory" }, "", "layout"], rows)));
 }

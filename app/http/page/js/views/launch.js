@@ -6,10 +6,11 @@ import { toYaml } from "../yaml.js";
 
 let chosen = 0;
 
-export function showLaunch(question, plan, environment) {
+/** `label` is the key and value of the node label that names the GPU, if one is known. */
+export function showLaunch(question, plan, environment, label) {
   const texts = [
-    ["TrainJob, plan fixed", "training.vsr.dev/v1alpha1 with this plan written into it.", toYaml(fixedJob(question, plan, environment))],
-    ["TrainJob, planned at admission", "The webhook fills in the plan when the job is created.", toYaml(plannedJob(question, plan))],
+    ["TrainJob, plan fixed", "training.vsr.dev/v1alpha1 with this plan written into it.", toYaml(fixedJob(question, plan, environment, label))],
+    ["TrainJob, planned at admission", "The webhook fills in the plan when the job is created.", toYaml(plannedJob(question, plan, label))],
     ["API request", "POST /v1/plan", JSON.stringify(question, null, 2)],
   ];
   const code = element("pre", { tabindex: "0", id: "launch-text", "aria-label": "Text to copy" });
@@ -30,7 +31,7 @@ export function showLaunch(question, plan, environment) {
 
 const NAME = /[^a-z0-9]+/g;
 
-function plannedJob(question, plan) {
+function plannedJob(question, plan, label) {
   const named = typeof question.model === "string" ? question.model : plan.architecture.name || "custom";
   const annotations = {
     "training.vsr.dev/global-batch-size": String(plan.estimate.global_batch_size),
@@ -48,15 +49,15 @@ function plannedJob(question, plan) {
       numNodes: plan.cluster.nodes,
       gpusPerNode: plan.cluster.gpus_per_node,
       autoParallelism: true,
-      nodeSelector: selector(plan.cluster),
+      nodeSelector: selector(plan.cluster, label),
       modelSpec: { ...shape(question, plan.architecture), seqLen: plan.workload.sequence_length },
     },
   };
 }
 
 // The plan's own choices as plain fields: the webhook leaves them alone.
-function fixedJob(question, plan, environment) {
-  const job = plannedJob(question, plan);
+function fixedJob(question, plan, environment, label) {
+  const job = plannedJob(question, plan, label);
   const { layout } = plan;
   delete job.metadata.annotations["training.vsr.dev/pins"];
   job.spec = {
@@ -81,8 +82,10 @@ function shape(question, architecture) {
   };
 }
 
-const selector = (cluster) => cluster.instance_type
-  ? { "node.kubernetes.io/instance-type": cluster.instance_type }
-  : { "nvidia.com/gpu.product": cluster.gpu };
+function selector(cluster, label) {
+  if (cluster.instance_type) return { "node.kubernetes.io/instance-type": cluster.instance_type };
+  const [key, value] = label ?? ["nvidia.com/gpu.product", cluster.gpu];
+  return { [key]: value };
+}
 
 const variables = (environment) => environment.map(({ name, value }) => ({ name, value }));

@@ -8,14 +8,14 @@ import { count } from "../format.js";
 import { HUES } from "../theme.js";
 
 const SHOWN_NODES = 16;
-const CELL = 26;
-const GAP = 4;
+const CELL = 24;
+const GAP = 3;
 const AXES = {
-  tp: "tensor parallel: exchange activations in every layer",
-  cp: "context parallel: exchange keys and values of one sequence",
-  ep: "expert parallel: send tokens to each other's experts",
-  dp: "data parallel: average gradients, share sharded states",
-  pp: "pipeline: hand activations to the next stage",
+  tp: "Tensor parallel: they exchange activations in every layer",
+  cp: "Context parallel: they exchange keys and values of one sequence",
+  ep: "Expert parallel: they send tokens to each other's experts",
+  dp: "Data parallel: they average gradients and share sharded states",
+  pp: "Pipeline: they hand activations to the next stage",
 };
 
 let selected = { axis: "tp", rank: 0 };
@@ -28,7 +28,7 @@ export function showMesh(plan, domain) {
   if (!axes.includes(selected.axis)) selected = { axis: axes[0] ?? "dp", rank: 0 };
   if (selected.rank >= world) selected.rank = 0;
 
-  const nodes = shownNodes(cluster.nodes);
+  const nodes = shownNodes(cluster, layout);
   const gpus = new Map();
   const note = element("p", { "aria-live": "polite", id: "mesh-note" });
   const buttons = axes.map((axis) => element("button", {
@@ -77,8 +77,10 @@ function sentence({ axis, rank }, members, cluster, layout) {
   const where = nodes.size === 1 ? `all in node ${[...nodes][0]}` : `on ${count(nodes.size)} nodes`;
   const stage = Math.floor(rank / (layout.tp * layout.cp * layout.dp));
   return `GPU ${count(rank)} (node ${Math.floor(rank / cluster.gpus_per_node)}, stage ${stage}) shares ` +
-    `${axis.toUpperCase()} with ${count(members.size - 1)} others, ${where}. ${AXES[axis]}.`;
+    `${axis.toUpperCase()} with ${others(members.size - 1)}, ${where}. ${AXES[axis]}.`;
 }
+
+const others = (number) => number === 1 ? "1 other" : `${count(number)} others`;
 
 function fastLinks(domain, layout, cluster) {
   if (!domain || domain <= 1) return "These GPUs have no fast links between them.";
@@ -87,20 +89,25 @@ function fastLinks(domain, layout, cluster) {
     : `NVLink or its like joins ${count(size)} GPUs.`;
 }
 
-function shownNodes(nodes) {
+// All nodes, or of many those of the first GPU's groups, and others evenly as far as there is room.
+function shownNodes({ nodes, gpus_per_node }, layout) {
   if (nodes <= SHOWN_NODES) return Array.from({ length: nodes }, (_, node) => node);
-  return Array.from({ length: SHOWN_NODES }, (_, at) => Math.round(at * (nodes - 1) / (SHOWN_NODES - 1)));
+  const ranks = ["tp", "pp", "cp", "ep", "dp"].flatMap((axis) => group(axis, 0, layout));
+  const wanted = ranks.map((rank) => Math.floor(rank / gpus_per_node));
+  const evenly = Array.from({ length: SHOWN_NODES }, (_, at) => Math.round(at * (nodes - 1) / (SHOWN_NODES - 1)));
+  return [...new Set([...wanted, ...evenly])].slice(0, SHOWN_NODES).sort((one, other) => one - other);
 }
 
-const hidden = (shown, nodes) => shown.length < nodes ? `${shown.length} of ${count(nodes)} nodes, evenly chosen. ` : "";
+const hidden = (shown, nodes) => shown.length < nodes ? `${shown.length} of ${count(nodes)} nodes, those of GPU 0 first. ` : "";
 
 function drawn(nodes, cluster, layout, gpus, select) {
   const perNode = cluster.gpus_per_node;
   const across = Math.min(perNode, perNode <= 8 ? 4 : 12);
   const width = across * (CELL + GAP) + 2 * GAP + 4;
   const height = Math.ceil(perNode / across) * (CELL + GAP) + 22;
-  const columns = Math.min(nodes.length, 8, Math.max(1, Math.floor(1150 / (width + 8))));
-  const rows = Math.ceil(nodes.length / columns);
+  const most = Math.min(nodes.length, 8, Math.max(1, Math.floor(room() / (width + 8))));
+  const rows = Math.ceil(nodes.length / most);
+  const columns = Math.ceil(nodes.length / rows);
   const total = { width: columns * (width + 8), height: rows * (height + 8) };
   const picture = shape("svg", {
     viewBox: `0 0 ${total.width} ${total.height}`, width: total.width, height: total.height,
@@ -124,6 +131,9 @@ function drawn(nodes, cluster, layout, gpus, select) {
   });
   return picture;
 }
+
+// Pixels a row of nodes may take.
+const room = () => Math.max(160, place("mesh").clientWidth - 36);
 
 function gpuAt(rank, x, y, layout, select) {
   const stage = Math.floor(rank / (layout.tp * layout.cp * layout.dp));

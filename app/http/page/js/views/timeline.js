@@ -49,7 +49,7 @@ function picture(passes, layout, end, shown) {
   const height = stages * ROW + 4;
   const unit = (WIDTH - LEFT - 4) / end;
   const drawing = shape("svg", {
-    viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "img",
+    viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, class: "long", role: "img",
     "aria-label": `Schedule of ${layout.pp} stages and ${shown} microbatches`,
   });
   for (let stage = 0; stage < stages; stage += 1) {

@@ -25,7 +25,7 @@ export function showWords(plan) {
     element("dl", { class: "numbers" },
       number("one step", seconds(estimate.step_time_seconds)),
       number("per GPU", `${count(Math.round(estimate.tokens_per_second_per_gpu))} tokens/s`),
-      number("together", `${params(estimate.tokens_per_second_per_gpu * gpus)} tokens/s`),
+      number("together", `${count(Math.round(estimate.tokens_per_second_per_gpu * gpus))} tokens/s`),
       number("per GPU", `${figures(estimate.model_flop_per_second_per_gpu / 1e12)} TFLOP/s`),
       number("model FLOP use", percent(estimate.mfu)),
       number("memory", `${gib(estimate.memory_bytes.total)} of ${gib(estimate.gpu_memory_bytes)}`)),
