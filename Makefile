@@ -8,7 +8,7 @@ IMAGE   ?= trainjob-advisor:dev
 OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz \
+.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz browser \
         bench compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
@@ -45,6 +45,9 @@ assets: ## Build kube-apiserver, etcd and kubectl for test-cluster (needs Go; ke
 test-cluster: setup ## Test against a real kube-apiserver (KUBEBUILDER_ASSETS, else what `make assets` built)
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(tests/cluster/assets/build.sh --where)}" \
 	  $(BIN)/python -m pytest -m cluster tests/cluster
+
+browser: setup ## Test the page in a real browser (needs chromium)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 lint: setup ## Check style and formatting
 	$(BIN)/ruff check .

@@ -215,7 +215,7 @@ def test_the_manifest_is_admitted_as_it_is(visit: Visit, form: str) -> None:
     """What is copied from the page, sent to the webhook of the same service."""
     page = visit.open()
     page.get_by_role("button", name=form).click()
-    job = yaml.safe_load(page.locator("#launch-text").inner_text())
+    job = yaml.safe_load(page.locator("#launch pre").inner_text())
     asked = review()
     asked["request"]["object"] = job
     for door in ("validate", "mutate"):

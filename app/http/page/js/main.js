@@ -7,6 +7,7 @@ import { fromLink, parsed, START, toLink, toQuestion } from "./state.js";
 import { onTheme } from "./theme.js";
 import { showMemory, showTime } from "./views/bars.js";
 import { showCandidates } from "./views/candidates.js";
+import { showCost } from "./views/cost.js";
 import { showCompare } from "./views/compare.js";
 import { showEnvironment } from "./views/environment.js";
 import { showLaunch } from "./views/launch.js";
@@ -76,10 +77,17 @@ async function present(question, plan, signal) {
     post("candidates", question, signal),
   ]);
   showEnvironment(environment);
-  showLaunch(question, plan, environment.environment, gpu?.node_label);
+  showLaunch({
+    question, plan, environment: environment.environment, label: gpu?.node_label, launchers: known.launchers ?? [],
+    write: (launcher) => post("launch", { ...question, pins: undefined, layout: plan.layout, framework: plan.framework, launcher }),
+  });
   shown.candidates = candidates;
   redraw();
+  if (known.costs) showCost((tokens) => post("cost", { ...withoutMachines(question), tokens }));
 }
+
+// What a job costs is asked of every machine there is.
+const withoutMachines = ({ model, framework, workload }) => ({ model, framework, workload });
 
 // Everything that a comparison or a change of colours touches.
 function redraw() {

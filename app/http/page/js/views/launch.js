@@ -1,32 +1,63 @@
-// What to copy: a TrainJob that is planned at admission, the same with the plan written out, and
-// the body of the request itself.
+// What to copy: a TrainJob with the plan written out, one that is planned at admission, the files
+// and the command of each launcher that starts this framework, and the request itself.
 
 import { copyButton, element, place, title } from "../dom.js";
 import { toYaml } from "../yaml.js";
 
-let chosen = 0;
+let chosen = "TrainJob, plan fixed";
 
-/** `label` is the key and value of the node label that names the GPU, if one is known. */
-export function showLaunch(question, plan, environment, label) {
-  const texts = [
-    ["TrainJob, plan fixed", "training.vsr.dev/v1alpha1 with this plan written into it.", toYaml(fixedJob(question, plan, environment, label))],
-    ["TrainJob, planned at admission", "The webhook fills in the plan when the job is created.", toYaml(plannedJob(question, plan, label))],
-    ["API request", "POST /v1/plan", JSON.stringify(question, null, 2)],
+/**
+ * `label` is the key and value of the node label that names the GPU, if one is known; `launchers`
+ * those the service writes for, and `write(name)` asks it for the files of one.
+ */
+export function showLaunch({ question, plan, environment, label, launchers, write }) {
+  const forms = [
+    form("TrainJob, plan fixed", "training.vsr.dev/v1alpha1 with this plan written into it.", "trainjob.yaml",
+      () => toYaml(fixedJob(question, plan, environment, label))),
+    form("TrainJob, planned at admission", "The webhook fills in the plan when the job is created.", "trainjob.yaml",
+      () => toYaml(plannedJob(question, plan, label))),
+    ...launchers.filter((one) => one.profiles.includes(plan.framework) && one.name !== "trainjob")
+      .map((one) => ({ name: one.name, note: `For ${one.release}.`, parts: async () => written(await write(one.name)) })),
+    form("API request", "The body of POST /v1/plan.", "request.json", () => JSON.stringify(question, null, 2)),
   ];
-  const code = element("pre", { tabindex: "0", id: "launch-text", "aria-label": "Text to copy" });
-  const note = element("p", { class: "soft" });
-  const tabs = texts.map(([name], index) => element("button", {
-    type: "button", "aria-pressed": "false", on: { click: () => show(index) },
-  }, name));
-  function show(index) {
-    chosen = index;
-    tabs.forEach((tab, at) => tab.setAttribute("aria-pressed", String(at === index)));
-    [, note.textContent, code.textContent] = texts[index];
+  const content = element("div", { id: "launch-parts", "aria-live": "polite" });
+  const tabs = forms.map((one) => element("button", {
+    type: "button", "aria-pressed": "false", on: { click: () => show(one) },
+  }, one.name));
+  async function show(one) {
+    chosen = one.name;
+    for (const tab of tabs) tab.setAttribute("aria-pressed", String(tab.textContent === chosen));
+    let parts;
+    try {
+      parts = await one.parts();
+    } catch (problem) {
+      parts = [element("p", { class: "problem" }, problem.message)];
+    }
+    if (chosen === one.name) content.replaceChildren(element("p", { class: "soft" }, one.note), ...parts);
   }
-  show(chosen < texts.length ? chosen : 0);
+  show(forms.find((one) => one.name === chosen) ?? forms[0]);
   place("launch").replaceChildren(title("launch", "Start it"),
-    element("div", { class: "row", role: "group", "aria-label": "Form" }, tabs),
-    note, code, element("div", { class: "row" }, copyButton("Copy", () => code.textContent)));
+    element("div", { class: "row", role: "group", "aria-label": "Form" }, tabs), content);
+}
+
+const form = (name, note, file, text) => ({ name, note, parts: () => [block(file, text())] });
+
+function block(name, content) {
+  return element("div", {},
+    element("div", { class: "row" }, element("code", {}, name), copyButton("Copy", () => content)),
+    element("pre", { tabindex: "0", "aria-label": name }, content));
+}
+
+// An answer of `/v1/launch`: its command, its files, and what to know about them.
+function written(answer) {
+  const list = (heading, lines) => lines.length
+    ? [element("h3", {}, heading), element("ul", {}, lines.map((line) => element("li", {}, line)))] : [];
+  return [
+    block("command", answer.command.join(" ")),
+    ...answer.files.map((file) => block(file.name, file.content)),
+    ...list("Watch out", answer.warnings), ...list("Before you start", answer.notes),
+    ...list("Faster still", answer.tips.map((tip) => `${tip.binds}: ${tip.advice}`)),
+  ];
 }
 
 const NAME = /[^a-z0-9]+/g;
