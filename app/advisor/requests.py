@@ -36,7 +36,9 @@ class EstimateQuestion:
     layout: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _whole(low: int, high: int) -> Check:
+def whole_number(low: int, high: int) -> Check:
+    """Checks for a whole number in a range."""
+
     def check(value: Any) -> str | None:
         is_number = isinstance(value, int) and not isinstance(value, bool)
         return (
@@ -67,13 +69,14 @@ def _object(value: Any) -> str | None:
     return None if isinstance(value, Mapping) else "must be an object"
 
 
-def _rate(value: Any) -> str | None:
+def positive(value: Any) -> str | None:
+    """Checks for a finite number above 0."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return None if is_number and 0 < value < math.inf else "must be a number greater than 0"
 
 
 def _stage_layers(value: Any) -> str | None:
-    layer = _whole(0, MAX_DEGREE)
+    layer = whole_number(0, MAX_DEGREE)
     fine = isinstance(value, (list, tuple)) and all(layer(item) is None for item in value)
     return None if fine else "must be a list of layer counts, one for each pipeline stage"
 
@@ -83,11 +86,11 @@ def _named_or_object(value: Any) -> str | None:
     return None if fine else "must be a catalog name or an object"
 
 
-_DEGREE = _whole(1, MAX_DEGREE)
+_DEGREE = whole_number(1, MAX_DEGREE)
 
 LAYOUT_FIELDS: Mapping[str, Check] = {
     "tp": _DEGREE,
-    "pp": _whole(1, MAX_STAGES),
+    "pp": whole_number(1, MAX_STAGES),
     "vpp": _DEGREE,
     "cp": _DEGREE,
     "ep": _DEGREE,
@@ -95,7 +98,7 @@ LAYOUT_FIELDS: Mapping[str, Check] = {
     "dp_shard": _DEGREE,
     "sharding": _one_of(SHARDINGS),
     "sequence_parallel": _truth,
-    "microbatch_size": _whole(1, MAX_SEQUENCES),
+    "microbatch_size": whole_number(1, MAX_SEQUENCES),
     "recompute": _one_of(RECOMPUTES),
     "precision": _one_of(PRECISIONS),
     "stage_layers": _stage_layers,
@@ -104,20 +107,20 @@ PIN_FIELDS: Mapping[str, Check] = {
     name: check for name, check in LAYOUT_FIELDS.items() if name != "stage_layers"
 }
 WORKLOAD_FIELDS: Mapping[str, Check] = {
-    "sequence_length": _whole(1, MAX_TOKENS),
-    "global_batch_size": _whole(1, MAX_SEQUENCES),
+    "sequence_length": whole_number(1, MAX_TOKENS),
+    "global_batch_size": whole_number(1, MAX_SEQUENCES),
     "task": _one_of(TASKS),
-    "lora_rank": _whole(1, 65536),
+    "lora_rank": whole_number(1, 65536),
     "optimizer": _one_of(OPTIMIZERS),
     "offload": _one_of(OFFLOADS),
 }
 MODEL_FIELDS: Mapping[str, Check] = {"name": _text, "architecture": _object, "hf_config": _object}
-FABRIC_FIELDS: Mapping[str, Check] = {"bytes_per_second_per_gpu": _rate}
+FABRIC_FIELDS: Mapping[str, Check] = {"bytes_per_second_per_gpu": positive}
 PLAN_FIELDS: Mapping[str, Check] = {
     "model": _named_or_object,
     "gpu": _text,
-    "nodes": _whole(1, MAX_NODES),
-    "gpus_per_node": _whole(1, MAX_GPUS_PER_NODE),
+    "nodes": whole_number(1, MAX_NODES),
+    "gpus_per_node": whole_number(1, MAX_GPUS_PER_NODE),
     "fabric": _named_or_object,
     "instance_type": _text,
     "framework": _text,

@@ -195,6 +195,18 @@ def key_values(pairs: list[str] | tuple[str, ...], *, flag: str) -> dict[str, An
     return {key: _value(text) for key, text in key_texts(pairs, flag=flag).items()}
 
 
+def layout_pairs(texts: list[str] | tuple[str, ...]) -> list[str]:
+    """`["tp=8,pp=4", "stage_layers=3,4"]` as `["tp=8", "pp=4", "stage_layers=3,4"]`."""
+    pairs: list[str] = []
+    for text in texts:
+        for part in text.split(","):
+            if "=" in part or not pairs:
+                pairs.append(part)
+            else:
+                pairs[-1] += f",{part}"
+    return pairs
+
+
 def key_texts(pairs: list[str] | tuple[str, ...], *, flag: str) -> dict[str, str]:
     """`["NCCL_DEBUG=INFO"]` as `{"NCCL_DEBUG": "INFO"}`."""
     texts = {}

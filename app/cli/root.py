@@ -25,6 +25,10 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 COMMANDS: dict[str, str] = {
     "plan": "app.cli.plan",
     "estimate": "app.cli.estimate",
+    "explain": "app.cli.explain",
+    "launch": "app.cli.launch",
+    "cost": "app.cli.cost",
+    "doctor": "app.cli.doctor",
     "review": "app.cli.review",
     "env": "app.cli.env",
     "models": "app.cli.models",

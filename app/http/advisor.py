@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -13,17 +13,23 @@ from app.advisor.advise import EstimateAnswer, PlanAnswer, answer_estimate, answ
 from app.advisor.answers import Json
 from app.advisor.candidates import answer_candidates
 from app.advisor.choices import choices_body
+from app.advisor.cost import answer_cost
 from app.advisor.environment import environment_body
 from app.advisor.errors import Refusal, refusal_body
+from app.advisor.launch.answer import answer_launch
 from app.advisor.listing import gpus_body, models_body
+from app.advisor.why import answer_explain
 from app.http.bodies import parse_json, read_json_bytes
 from app.http.deps import Deps
 from app.http.documents import (
     CANDIDATES_OPERATION,
     CHOICES_OPERATION,
+    COST_OPERATION,
     ENVIRONMENT_OPERATION,
     ESTIMATE_OPERATION,
+    EXPLAIN_OPERATION,
     GPUS_OPERATION,
+    LAUNCH_OPERATION,
     MODELS_OPERATION,
     PLAN_OPERATION,
 )
@@ -82,7 +88,27 @@ def advisor_router(deps: Deps) -> APIRouter:
     async def gpus(request: Request) -> Response:
         return rendered(gpus_body(deps.desk.catalog, request.query_params.get("search", "")))
 
+    add_advice(router, deps)
     return router
+
+
+def add_advice(router: APIRouter, deps: Deps) -> None:
+    """The routes that set a plan to work: why, launch, cost."""
+
+    @router.post("/explain", openapi_extra=EXPLAIN_OPERATION)
+    async def explain(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        return rendered(body_of(answer_explain(body, deps.desk)))
+
+    @router.post("/launch", openapi_extra=LAUNCH_OPERATION)
+    async def launch(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        return rendered(body_of(answer_launch(body, deps.desk)))
+
+    @router.post("/cost", openapi_extra=COST_OPERATION)
+    async def cost(request: Request) -> Response:
+        body = parse_json(await read_json_bytes(request, deps.limits))
+        return rendered(body_of(await in_turns(answer_cost(body, deps.desk))))
 
 
 def answered(
@@ -95,7 +121,20 @@ def answered(
     return rendered(answer if isinstance(answer, Refusal) else answer.body)
 
 
-async def in_turns(steps: Generator[None, None, T]) -> T:
+class Answer(Protocol):
+    """An answer that is JSON too."""
+
+    @property
+    def body(self) -> Json:
+        """The answer as JSON."""
+
+
+def body_of(answer: Answer | Refusal) -> Json | Refusal:
+    """The JSON of an answer; a refusal as it is."""
+    return answer if isinstance(answer, Refusal) else answer.body
+
+
+async def in_turns(steps: Generator[object, None, T]) -> T:
     """What `steps` returns; at each of its pauses whoever else waits has a turn, reviews first."""
     while True:
         try:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from app.admission.review import API_VERSION, KIND, OPERATIONS
+from app.advisor import cost as costed
 from app.advisor import environment as shown
 from app.advisor import requests as asked
+from app.advisor.launch.launchers import LAUNCHERS
 from app.planner.estimate import MAX_STAGES
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
@@ -120,6 +122,29 @@ ENVIRONMENT_REQUEST = closed(
     | dict.fromkeys(shown.TEXTS, TEXT_OR_NULL)
 )
 
+LAUNCH_REQUEST = closed(
+    ESTIMATE_REQUEST["properties"]
+    | {"launcher": one_of(tuple(LAUNCHERS)) | {"description": "what starts the job"}},
+    "model",
+    "launcher",
+)
+POSITIVE: Schema = {"type": ["number", "null"], "exclusiveMinimum": 0}
+COST_REQUEST = closed(
+    {name: PLAN_KEYS[name] for name in costed.ASKED_FIELDS}
+    | {
+        "tokens": whole(1, costed.MAX_TOKENS, "tokens to train on"),
+        "deadline_hours": POSITIVE | {"description": "hours the job may take"},
+        "budget_usd": POSITIVE | {"description": "dollars the job may cost"},
+        "max_gpus": whole(1, asked.MAX_DEGREE, "most GPUs of a job to try; 1024"),
+        "spot_interruption_hours": POSITIVE
+        | {"description": "hours between interruptions of one spot machine; 168"},
+        "checkpoint_bytes_per_second_per_node": POSITIVE
+        | {"description": "what one node writes to storage; 1e9"},
+    },
+    "model",
+    "tokens",
+)
+
 LAYOUT = opened(LAYOUT_KEYS | {"stage_layers": STAGE_LAYERS}, "tp", "pp", "cp", "ep", "dp")
 ESTIMATE_KEYS: Schema = {
     "legal": TRUTH,
@@ -158,6 +183,193 @@ PLAN = opened(
         "catalog_version": {"type": "string"},
     },
     "search",
+    "catalog_version",
+)
+TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
+NUMBER: Schema = {"type": ["number", "null"]}
+REAL: Schema = {"type": "number"}
+WHOLE: Schema = {"type": "integer"}
+SENTENCE: Schema = {"type": "string"}
+DIFFERENCES: Schema = {
+    "type": "array",
+    "items": opened(
+        {"term": TEXT, "words": TEXT}
+        | {
+            f"{one}_{unit}": {"type": "number"}
+            for one in ("asked", "plan", "difference")
+            for unit in ("seconds", "bytes")
+        },
+        "term",
+        "words",
+    ),
+}
+EXPLANATION = opened(
+    {
+        "verdict": TEXT,
+        "works": TRUTH | {"description": "legal, and within what a plan may use of the card"},
+        "layout": LAYOUT,
+        "estimate": ESTIMATE,
+        "plan": {"type": ["object", "null"], "description": "`layout` and `estimate` of the plan"},
+        "infeasible": {"type": ["object", "null"], "description": "why there is no plan"},
+        "short_by_bytes": {"type": "number"},
+        "changed_fields": {
+            "type": "array",
+            "items": opened({"field": TEXT, "asked": {}, "plan": {}}, "field", "asked", "plan"),
+        },
+        "time": DIFFERENCES,
+        "memory": DIFFERENCES,
+        "remedies": {
+            "type": "array",
+            "description": "single changes that make it legal and fit, nearest first",
+            "items": opened(
+                {
+                    "field": TEXT,
+                    "from": {},
+                    "to": {},
+                    "says": TEXT,
+                    "layout": LAYOUT,
+                    "estimate": ESTIMATE,
+                },
+                "field",
+                "from",
+                "to",
+                "says",
+                "layout",
+                "estimate",
+            ),
+        },
+        "catalog_version": TEXT,
+    },
+    "verdict",
+    "works",
+    "layout",
+    "estimate",
+    "plan",
+    "changed_fields",
+    "time",
+    "memory",
+    "remedies",
+    "catalog_version",
+)
+LAUNCH = opened(
+    {
+        "launcher": one_of(tuple(LAUNCHERS)),
+        "release": TEXT,
+        "source": TEXT,
+        "summary": TEXT,
+        "files": {
+            "type": "array",
+            "items": opened(
+                {"name": TEXT, "language": TEXT, "content": TEXT}, "name", "language", "content"
+            ),
+        },
+        "command": TEXTS,
+        "notes": TEXTS,
+        "warnings": TEXTS,
+        "strategy": opened(
+            {"rule_of_thumb": TEXT, "chosen": TEXT, "agrees": TRUTH, "reason": {"type": "string"}},
+            "rule_of_thumb",
+            "chosen",
+            "agrees",
+            "reason",
+        ),
+        "tips": {
+            "type": "array",
+            "items": opened(
+                {"binds": TEXT, "share": NUMBER, "advice": TEXT}, "binds", "share", "advice"
+            ),
+        },
+        "layout": LAYOUT,
+        "estimate": ESTIMATE,
+        "infeasible": {
+            "type": "object",
+            "description": "there instead of `files` when nothing fits that it can start",
+        },
+        "catalog_version": TEXT,
+    },
+    "launcher",
+    "catalog_version",
+)
+OFFER = opened(
+    {
+        **dict.fromkeys(("instance_type", "provider", "gpu", "fabric", "plan"), TEXT),
+        **dict.fromkeys(("nodes", "gpus"), WHOLE),
+        **dict.fromkeys(
+            (
+                "hours",
+                "usd",
+                "usd_per_billion_tokens",
+                "tokens_per_second",
+                "mfu",
+                "step_time_seconds",
+            ),
+            REAL,
+        ),
+        "spot_usd": NUMBER,
+        "energy_kwh_upper_bound": NUMBER | {"description": "the GPUs' board limit all the time"},
+        "price": opened(
+            {
+                "on_demand_usd_per_node_hour": {"type": "number"},
+                "spot_usd_per_node_hour": NUMBER,
+                **dict.fromkeys(("region", "date", "source"), SENTENCE),
+            },
+            "on_demand_usd_per_node_hour",
+            "region",
+            "date",
+            "source",
+        ),
+        "layout": LAYOUT,
+    },
+    "instance_type",
+    "nodes",
+    "hours",
+    "usd",
+    "price",
+    "layout",
+)
+OFFER_OR_NONE: Schema = {"anyOf": [OFFER, {"type": "null"}]}
+COST = opened(
+    {
+        "recommended": OFFER_OR_NONE,
+        "reason": {"type": "string"},
+        "cheapest_meeting_deadline": OFFER_OR_NONE,
+        "pareto": {"type": "array", "items": OFFER, "description": "fastest first"},
+        "offers": {"type": "array", "items": OFFER, "description": "cheapest first"},
+        "scaling": {
+            "type": "array",
+            "description": "the recommended instance type at each size",
+            "items": opened(
+                {
+                    **dict.fromkeys(("nodes", "gpus"), WHOLE),
+                    **dict.fromkeys(("tokens_per_second", "efficiency", "hours", "usd"), REAL),
+                    "speedup_over_previous": NUMBER,
+                    "pays": TRUTH,
+                },
+                "nodes",
+                "tokens_per_second",
+                "efficiency",
+                "pays",
+            ),
+        },
+        "scaling_advice": {"type": "string"},
+        "checkpoint": {
+            "type": ["object", "null"],
+            "description": "`inputs`, intervals on demand and on spot (Young, Daly), `advice`",
+        },
+        "cannot": {"type": "array", "items": {"type": "object"}},
+        "without_price": TEXTS,
+        "tokens": {"type": "integer"},
+        "deadline_hours": NUMBER,
+        "budget_usd": NUMBER,
+        "assumptions": TEXTS,
+        "catalog_version": TEXT,
+    },
+    "recommended",
+    "reason",
+    "pareto",
+    "offers",
+    "scaling",
+    "checkpoint",
     "catalog_version",
 )
 ERROR = opened(
@@ -230,6 +442,11 @@ COMPONENTS: Schema = {
     "PlanRequest": PLAN_REQUEST,
     "EstimateRequest": ESTIMATE_REQUEST,
     "EnvironmentRequest": ENVIRONMENT_REQUEST,
+    "LaunchRequest": LAUNCH_REQUEST,
+    "CostRequest": COST_REQUEST,
+    "Explanation": EXPLANATION,
+    "Launch": LAUNCH,
+    "Cost": COST,
     "Plan": PLAN,
     "Estimate": ESTIMATE,
     "Error": ERROR,
@@ -308,6 +525,27 @@ ESTIMATE_OPERATION = operation(
     request=reference("EstimateRequest"),
     answer=reference("Estimate"),
     example=ESTIMATE_EXAMPLE,
+    failures=ERRORS_OF_BODIES,
+)
+EXPLAIN_OPERATION = operation(
+    "The plan against a layout of yours, term by term, and what would mend it.",
+    request=reference("EstimateRequest"),
+    answer=reference("Explanation"),
+    example=ESTIMATE_EXAMPLE,
+    failures=ERRORS_OF_BODIES,
+)
+LAUNCH_OPERATION = operation(
+    "Files and the command that start a plan or a layout, with tips.",
+    request=reference("LaunchRequest"),
+    answer=reference("Launch"),
+    example=PLAN_EXAMPLE | {"launcher": "torchtitan"},
+    failures=ERRORS_OF_BODIES,
+)
+COST_OPERATION = operation(
+    "Time and money of a number of tokens on every machine with a price.",
+    request=reference("CostRequest"),
+    answer=reference("Cost"),
+    example={"model": "llama-3-8b", "tokens": 300_000_000_000, "deadline_hours": 200},
     failures=ERRORS_OF_BODIES,
 )
 CANDIDATES_OPERATION = operation(

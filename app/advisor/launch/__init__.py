@@ -1,0 +1,1 @@
+"""From a plan, or a layout somebody gives, to files that start the job."""

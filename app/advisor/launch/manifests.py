@@ -1,0 +1,152 @@
+"""TrainJob manifests: our own API, and Kubeflow Trainer (2.2 and later)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from app.advisor.launch import megatron, torchtitan
+from app.advisor.launch.setup import File, Launch, Setup
+from app.trainjobs import labels
+from app.trainjobs.vsr import model_spec_of
+
+GPU_LABEL = "nvidia.com/gpu.product"
+
+
+def selector(setup: Setup) -> dict[str, str]:
+    """The node label that finds the machines."""
+    cluster = setup.request.cluster
+    if cluster.instance_type:
+        return {"node.kubernetes.io/instance-type": cluster.instance_type}
+    return {GPU_LABEL: cluster.gpu.name}
+
+
+def trainjob(setup: Setup) -> dict[str, Any]:
+    """A `training.vsr.dev` TrainJob that states the layout."""
+    layout, cluster, work = setup.layout, setup.request.cluster, setup.workload
+    return {
+        "apiVersion": "training.vsr.dev/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {
+            "name": setup.name,
+            "annotations": {
+                labels.FRAMEWORK: setup.request.framework.name,
+                labels.SEQUENCE_LENGTH: str(work.sequence_length),
+                labels.GLOBAL_BATCH_SIZE: str(setup.estimate.global_batch_size),
+            },
+        },
+        "spec": {
+            "model": setup.model.name,
+            "image": "registry.example/train:1",
+            "numNodes": cluster.nodes,
+            "gpusPerNode": cluster.gpus_per_node,
+            "tpDegree": layout.tp,
+            "ppDegree": layout.pp,
+            "cpDegree": layout.cp,
+            "precision": layout.precision,
+            "modelSpec": model_spec_of(setup.model, work.sequence_length)
+            | {
+                "microBatchSize": layout.microbatch_size,
+                "activationCheckpointing": layout.recompute != "none",
+            },
+            "nodeSelector": selector(setup),
+            "command": ["torchrun", "train.py"],
+            "args": [
+                "--tp=$(TP_DEGREE)",
+                "--pp=$(PP_DEGREE)",
+                "--cp=$(CP_DEGREE)",
+                "--fsdp=$(FSDP_DEGREE)",
+                f"--ep={layout.ep}",
+                f"--vpp={layout.vpp}",
+                f"--sharding={layout.sharding}",
+                f"--recompute={layout.recompute}",
+                f"--global-batch-size={setup.estimate.global_batch_size}",
+            ],
+            "checkpoint": {
+                "enabled": True,
+                "storagePath": "/checkpoints",
+                "intervalMinutes": 30,
+                "retainCount": 3,
+            },
+        },
+    }
+
+
+def _arguments(setup: Setup) -> tuple[list[str], list[str]]:
+    """Program and flags by software profile."""
+    profile = setup.request.framework.name
+    if profile.startswith("megatron"):
+        lines = (*megatron.model_arguments(setup), *megatron.parallel_arguments(setup))
+        return ["/opt/megatron-lm/pretrain_gpt.py"], list(lines)
+    if profile.startswith("fsdp") and setup.layout.precision in torchtitan.CONVERTERS:
+        return ["-m", "torchtitan.train"], list(torchtitan.flags(setup))
+    layout = setup.layout
+    names = ("tp", "pp", "cp", "ep", "dp", "sharding", "microbatch_size", "recompute", "precision")
+    flags = [f"--{name.replace('_', '-')}={getattr(layout, name)}" for name in names]
+    return ["/opt/train/train.py"], flags
+
+
+def kubeflow(setup: Setup) -> dict[str, Any]:
+    """A Kubeflow TrainJob whose command holds the layout; it asks admission for nothing."""
+    cluster = setup.request.cluster
+    program, flags = _arguments(setup)
+    pods = {"spec": {"nodeSelector": selector(setup)}}
+    jobs = {
+        "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": pods}}}]}
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": setup.name},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            "runtimePatches": [
+                {"manager": "example.com/team", "trainingRuntimeSpec": {"template": jobs}}
+            ],
+            "trainer": {
+                "image": "registry.example/train:1",
+                "numNodes": cluster.nodes,
+                "numProcPerNode": cluster.gpus_per_node,
+                "resourcesPerNode": {"limits": {resource(setup): cluster.gpus_per_node}},
+                "command": ["torchrun", *program],
+                "args": flags,
+            },
+        },
+    }
+
+
+def resource(setup: Setup) -> str:
+    """The extended resource that counts whole GPUs."""
+    return "amd.com/gpu" if setup.request.cluster.gpu.vendor.lower() == "amd" else "nvidia.com/gpu"
+
+
+def _manifest(document: dict[str, Any], notes: tuple[str, ...]) -> Launch:
+    content = yaml.safe_dump(document, sort_keys=False, width=100)
+    return Launch(
+        files=(File(name="trainjob.yaml", language="yaml", content=content),),
+        command=("kubectl", "apply", "-f", "trainjob.yaml"),
+        notes=notes,
+    )
+
+
+def render_trainjob(setup: Setup) -> Launch:
+    """The manifest of our own API."""
+    return _manifest(
+        trainjob(setup),
+        ("set image, command and storagePath; the node selector must be a label of your nodes",),
+    )
+
+
+def render_kubeflow(setup: Setup) -> Launch:
+    """The manifest of Kubeflow Trainer."""
+    return _manifest(
+        kubeflow(setup),
+        (
+            "set the image; the node selector must be a label of your nodes",
+            (
+                "on Trainer 2.1 write podTemplateOverrides in place of runtimePatches, on 2.0 "
+                "podSpecOverrides"
+            ),
+        ),
+    )
