@@ -66,9 +66,9 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield service.url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all visits."""
+    """One browser for the visits of a module; its event loop must not outlive them."""
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield running

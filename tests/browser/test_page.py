@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,31 @@ def test_every_control_has_a_name(visit: Visit) -> None:
           .map((one) => one.outerHTML)"""
     )
     assert nameless == []
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "microbatches"), [(2, 1, 1), (4, 1, 8), (8, 1, 3), (4, 2, 8), (8, 4, 8)]
+)
+def test_the_drawn_schedule_is_a_schedule(
+    visit: Visit, pp: int, vpp: int, microbatches: int
+) -> None:
+    """Every pass once, one at a time on a stage, and as long as the bubble formula says.
+
+    Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2: m passes and (p - 1) / v more.
+    """
+    page = visit.open()
+    passes: list[dict[str, Any]] = page.evaluate(
+        """async ([pp, vpp, microbatches]) => {
+          const main = document.querySelector("script[type=module]").src;
+          const { schedule } = await import(main.replace("main.js", "schedule.js"));
+          return schedule(pp, vpp, microbatches);
+        }""",
+        [pp, vpp, microbatches],
+    )
+    names = {(p["stage"], p["chunk"], p["microbatch"], p["isForward"]) for p in passes}
+    assert len(names) == len(passes) == 2 * pp * vpp * microbatches
+    for stage in range(pp):
+        spans = sorted((p["start"], p["end"]) for p in passes if p["stage"] == stage)
+        assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(spans))
+    length = max(p["end"] for p in passes)
+    assert length == pytest.approx(3 * (microbatches + (pp - 1) / vpp))

@@ -44,7 +44,7 @@ function showAnswer(results, answer) {
   const best = answer.recommended;
   results.replaceChildren(
     ...(best ? [element("p", {}, element("b", {}, `${count(best.nodes)} × ${best.instance_type}: `),
-      `${hours(best.hours)}, ${dollars(best.usd)} on demand. ${answer.scaling_advice ?? ""}`)] : []),
+      `${hours(best.hours)}, ${dollars(best.usd)} on demand. ${answer.scaling_advice ?? ""}.`)] : []),
     ...(answer.checkpoint ? [element("p", {}, `Spot: ${answer.checkpoint.advice}.`)] : []),
     holder,
     element("div", { class: "front scroll", tabindex: "0", role: "region", "aria-label": "Offers" },

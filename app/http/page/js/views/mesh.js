@@ -41,6 +41,7 @@ export function showMesh(plan, domain) {
     for (const [rank, gpu] of gpus) {
       gpu.classList.toggle("member", members.has(rank));
       gpu.classList.toggle("apart", !members.has(rank));
+      gpu.nextElementSibling.classList.toggle("apart", !members.has(rank));
       gpu.setAttribute("tabindex", rank === selected.rank ? "0" : "-1");
     }
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.axis === selected.axis));
@@ -94,7 +95,7 @@ function shownNodes({ nodes, gpus_per_node }, layout) {
   if (nodes <= SHOWN_NODES) return Array.from({ length: nodes }, (_, node) => node);
   const ranks = ["tp", "pp", "cp", "ep", "dp"].flatMap((axis) => group(axis, 0, layout));
   const wanted = ranks.map((rank) => Math.floor(rank / gpus_per_node));
-  const evenly = Array.from({ length: SHOWN_NODES }, (_, at) => Math.round(at * (nodes - 1) / (SHOWN_NODES - 1)));
+  const evenly = Array.from({ length: 2 * SHOWN_NODES }, (_, at) => Math.round(at * (nodes - 1) / (2 * SHOWN_NODES - 1)));
   return [...new Set([...wanted, ...evenly])].slice(0, SHOWN_NODES).sort((one, other) => one - other);
 }
 
