@@ -281,26 +281,14 @@ class Finding:
 def cut_lines(stream: BinaryIO) -> Iterator[str]:
     """Lines of any encoding, each at most `MAX_LINE_BYTES` long; the rest of one is dropped.
 
-    A byte-order mark names UTF-16; all else is read as UTF-8 with replacements.
+    Read as UTF-8 with replacements. Zero bytes are left out, so that the ASCII of UTF-16 is kept.
     """
-    first = stream.readline(MAX_LINE_BYTES)
-    wide = first.startswith((b"\xff\xfe", b"\xfe\xff"))
-    little = first.startswith(b"\xff\xfe")
     rest = False
-    line = first
-    while line:
+    while line := stream.readline(MAX_LINE_BYTES):
         if not rest:
-            yield _text(line, wide=wide, little=little)
+            plain = line.replace(b"\x00", b"").removeprefix(b"\xff\xfe").removeprefix(b"\xfe\xff")
+            yield plain.decode("utf-8", "replace").strip("\r\n\ufeff")
         rest = not line.endswith(b"\n")
-        line = stream.readline(MAX_LINE_BYTES)
-
-
-def _text(line: bytes, *, wide: bool, little: bool) -> str:
-    if not wide:
-        return line.decode("utf-8", "replace").rstrip("\r\n")
-    even = line.strip(b"\x00") if len(line) % 2 else line
-    text = even.decode("utf-16-le" if little else "utf-16-be", "replace")
-    return text.replace("\x00", "").strip("\r\n\ufeff")
 
 
 def examine(files: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:

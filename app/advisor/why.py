@@ -273,9 +273,13 @@ def _pace(words: str, asked: Estimate, best: Estimate) -> str:
         ),
         key=lambda pair: pair[1],
     )
+    against = layout_words(best.layout)
+    if against == words:
+        differing = changed_fields(best.layout, asked.layout)
+        against = "the plan's " + ", ".join(f"{one['field']} {one['plan']}" for one in differing)
     return (
         f"{words} is legal and fits, and is {lost / best.step_time_seconds:.1%} slower than "
-        f"{layout_words(best.layout)}: {term} costs {short_seconds(amount)} more a step."
+        f"{against}: {term} costs {short_seconds(amount)} more a step."
     )
 
 

@@ -232,7 +232,7 @@ def _warnings(setup: Setup) -> list[str]:
         return []
     return [
         (
-            f"this layout needs {gib(over)} GiB more than a plan may use of the card; it may run out "
-            "of memory"
+            f"this layout needs {gib(over)} GiB more than a plan may use of the card; it may run "
+            "out of memory"
         )
     ]

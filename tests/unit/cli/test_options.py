@@ -18,6 +18,11 @@ QUESTION = (
 OPTIONS = {
     "plan": f"{QUESTION} --json --jsonl",
     "estimate": f"{QUESTION} --layout --json --jsonl",
+    "explain": f"{QUESTION} --layout --json",
+    "launch": f"{QUESTION} --launcher --layout --write --json",
+    "cost": f"{QUESTION} --tokens --deadline --budget --max-gpus --spot-interruption-hours --all "
+    "--json",
+    "doctor": f"FILES {QUESTION} --manifest --layout --json",
     "review": "FILE --patched --catalog --precision --json",
     "env": f"{QUESTION} --layout --set --resource --node-label --profile --json",
     "models": "SEARCH --catalog --json",

@@ -1,0 +1,84 @@
+"""Sample logs, one a symptom; evidence without secrets; any bytes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from app.advisor.doctor import SYMPTOMS, Finding, diagnosis, evidence, examine
+
+LOGS = Path(__file__).parents[2] / "data" / "logs"
+EXPECTED = {
+    "oom": "cuda_out_of_memory",
+    "timeout": "nccl_timeout",
+    "socket": "nccl_over_tcp",
+    "infiniband": "infiniband_error",
+    "nan": "loss_not_finite",
+    "overflow": "gradient_overflow",
+    "low_use": "low_gpu_use",
+    "preempted": "preempted",
+    "ranks": "world_size_mismatch",
+    "rendezvous": "rendezvous_failed",
+    "loader": "data_loader_failed",
+}
+
+
+def read(name: str) -> list[Finding]:
+    with (LOGS / f"{name}.log").open("rb") as stream:
+        return examine([(name, stream)])
+
+
+def found(content: bytes) -> list[str]:
+    return [one.symptom.name for one in examine([("log", io.BytesIO(content))])]
+
+
+@pytest.mark.parametrize(("log", "symptom"), EXPECTED.items())
+def test_a_symptom_is_recognised(log: str, symptom: str) -> None:
+    assert read(log)[0].symptom.name == symptom
+
+
+def test_a_healthy_log_has_no_findings() -> None:
+    assert read("healthy") == []
+    assert diagnosis([])["healthy"]
+
+
+def test_numbers_of_an_out_of_memory_are_bytes() -> None:
+    (only,) = read("oom")
+    assert only.numbers["tried_bytes"] == pytest.approx(1.96 * 2**30)
+    assert only.numbers["capacity_bytes"] == pytest.approx(79.10 * 2**30)
+    assert only.numbers["free_bytes"] == pytest.approx(812.44 * 2**20)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "HF_TOKEN=hf_abcdefghijklmnop",
+        "authorization: Bearer abcdef123456",
+        "postgres://user:hunter22@db/x",
+        '"password": "hunter22"',
+    ],
+)
+def test_evidence_keeps_no_secret(line: str) -> None:
+    shown = evidence(line)
+    assert "[hidden]" in shown
+    for secret in ("hf_abcdefghijklmnop", "abcdef123456", "hunter22"):
+        assert secret not in shown
+
+
+def test_utf_16_and_broken_bytes_are_read() -> None:
+    text = "start\nCUDA out of memory\n"
+    assert found(text.encode("utf-16")) == ["cuda_out_of_memory"]
+    assert found(b"\xff\x00\x80CUDA out of memory\r\n") == ["cuda_out_of_memory"]
+    assert found(b"") == []
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    assert found(b"CUDA out of memory " + b"x" * 500_000) == ["cuda_out_of_memory"]
+
+
+def test_every_symptom_has_a_source() -> None:
+    for symptom in SYMPTOMS:
+        assert symptom.source
+        assert symptom.change

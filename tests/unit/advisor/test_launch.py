@@ -1,0 +1,164 @@
+"""Launch files: names that each release has, batches that multiply, refusals with reasons."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.advisor.advise import Desk
+from app.advisor.errors import Refusal
+from app.advisor.launch.answer import LaunchAnswer, answer_launch
+from app.advisor.launch.launchers import LAUNCHERS
+from app.advisor.launch.tips import rule_of_thumb
+from app.catalog.loader import load_catalog
+from app.planner.search import plan
+
+NAMES = Path(__file__).parents[2] / "data" / "launch"
+DESK = Desk(
+    catalog=load_catalog(),
+    planner=plan,
+    clock=itertools.count().__next__,
+    allowed_precisions=("bf16", "fp16"),
+)
+SMALL = {"model": "llama-3-8b", "gpu": "H100-SXM5-80GB"}
+LARGE = {"model": "llama-3-70b", "gpu": "H100-SXM5-80GB", "nodes": 8}
+EXPERTS = {"model": "mixtral-8x7b", "gpu": "H100-SXM5-80GB", "nodes": 4}
+
+
+def names(release: str) -> set[str]:
+    """Option names of a release, as its own parser lists them."""
+    lines = (NAMES / f"{release}.txt").read_text("utf-8").splitlines()
+    return {line for line in lines if not line.startswith("#")}
+
+
+def launched(launcher: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = answer_launch(body | {"launcher": launcher}, DESK)
+    assert isinstance(answer, LaunchAnswer), answer
+    assert answer.launch is not None
+    return answer.body
+
+
+def content(launcher: str, body: dict[str, Any]) -> str:
+    (file,) = launched(launcher, body)["files"]
+    return str(file["content"])
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE, EXPERTS], ids=["8b", "70b", "moe"])
+@pytest.mark.parametrize("launcher", ["torchtitan", "megatron-lm", "trainjob", "kubeflow"])
+def test_every_model_is_launched(launcher: str, body: dict[str, Any]) -> None:
+    answer = launched(launcher, body)
+    assert answer["command"]
+    assert answer["tips"]
+    assert answer["estimate"]["legal"]
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE], ids=["8b", "70b"])
+def test_torchtitan_has_every_key(body: dict[str, Any]) -> None:
+    tables = tomllib.loads(content("torchtitan", body))
+    keys = {f"{table}.{key}" for table, values in tables.items() for key in values}
+    assert keys <= names("torchtitan")
+
+
+def test_torchtitan_pipeline_batches_hold_every_microbatch() -> None:
+    body = LARGE | {"layout": {"tp": 8, "pp": 4, "sharding": "zero2"}}
+    tables = tomllib.loads(content("torchtitan", body))
+    training, degrees = tables["training"], tables["parallelism"]
+    ranks = degrees["data_parallel_shard_degree"] * degrees["data_parallel_replicate_degree"]
+    assert training["local_batch_size"] * ranks == training["global_batch_size"]
+    assert degrees["pipeline_parallel_schedule"] == "1F1B"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {},
+        {"tp": 8, "pp": 2, "vpp": 2},
+        {"tp": 8, "recompute": "full"},
+        {"tp": 8, "recompute": "selective", "cp": 2},
+        {"tp": 2, "sharding": "zero3"},
+    ],
+)
+def test_megatron_knows_every_argument(layout: dict[str, Any]) -> None:
+    body = LARGE | ({"layout": layout} if layout else {})
+    arguments = content("megatron-lm", body).split()
+    assert {one.split("=")[0] for one in arguments} <= names("megatron-lm")
+
+
+def test_megatron_knows_every_argument_of_experts() -> None:
+    arguments = content("megatron-lm", EXPERTS).split()
+    assert {one.split("=")[0] for one in arguments} <= names("megatron-lm")
+    assert any(one.startswith("--expert-model-parallel-size=") for one in arguments)
+
+
+def test_deepspeed_batches_multiply() -> None:
+    config = json.loads(content("deepspeed", SMALL))
+    product = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 8
+    assert product == config["train_batch_size"]
+    known = names("deepspeed")
+    assert {f"zero_optimization.{key}" for key in config["zero_optimization"]} <= known
+    assert set(config) <= known
+
+
+def test_accelerate_has_every_key() -> None:
+    config = yaml.safe_load(content("accelerate", LARGE))
+    known = names("accelerate")
+    assert set(config) <= known
+    assert set(config["fsdp_config"]) <= known
+    assert set(config.get("parallelism_config", {})) <= known
+
+
+@pytest.mark.parametrize(
+    ("launcher", "body"),
+    [
+        ("ddp", {"model": "llama-3.2-1b", "gpu": "H100-SXM5-80GB"}),
+        ("fsdp2", LARGE),
+        ("fsdp2", LARGE | {"layout": {"tp": 8, "sequence_parallel": False, "recompute": "full"}}),
+    ],
+)
+def test_scripts_are_python(launcher: str, body: dict[str, Any]) -> None:
+    ast.parse(content(launcher, body))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "body", "word"),
+    [
+        ("ddp", SMALL | {"layout": {"tp": 2}}, "`tp` 2"),
+        ("accelerate", LARGE | {"layout": {"pp": 2, "sharding": "zero2"}}, "`pp` 2"),
+        ("torchtitan", SMALL | {"framework": "megatron"}, "`framework` must be one"),
+        ("torchtitan", SMALL | {"workload": {"task": "lora"}}, "adapters"),
+        ("megatron-lm", SMALL | {"layout": {"tp": 3}}, "power of two"),
+        ("nothing", SMALL, "`launcher` must be one"),
+    ],
+)
+def test_what_cannot_start_is_refused(launcher: str, body: dict[str, Any], word: str) -> None:
+    answer = answer_launch(body | {"launcher": launcher}, DESK)
+    assert isinstance(answer, Refusal)
+    assert any(word in one.message for one in answer.errors)
+
+
+def test_nothing_fits_is_an_answer() -> None:
+    body = {"model": "llama-3-70b", "gpu": "T4", "launcher": "deepspeed"}
+    answer = answer_launch(body, DESK)
+    assert isinstance(answer, LaunchAnswer)
+    assert answer.launch is None
+    assert answer.body["infeasible"]["reasons"]
+
+
+@pytest.mark.parametrize(
+    ("params", "rule"),
+    [(5e8, "DDP"), (8e9, "FSDP or ZeRO-2"), (7e10, "ZeRO-3 or tensor parallel"), (4e11, "3D")],
+)
+def test_the_rule_of_thumb_goes_by_size(params: float, rule: str) -> None:
+    assert rule_of_thumb(params).startswith(rule)
+
+
+def test_the_table_names_profiles_of_the_catalog() -> None:
+    for launcher in LAUNCHERS.values():
+        assert set(launcher.profiles) <= set(DESK.catalog.frameworks)
