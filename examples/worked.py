@@ -29,8 +29,10 @@ EXAMPLES = (
     ),
     (
         "Long context",
-        "plan --model llama-3.1-8b --gpu H100-SXM5-80GB --nodes 4 --sequence-length 131072 "
-        "--global-batch-size 32",
+        (
+            "plan --model llama-3.1-8b --gpu H100-SXM5-80GB --nodes 4 --sequence-length 131072 "
+            "--global-batch-size 32"
+        ),
     ),
     ("What 300 billion tokens cost", "cost --model llama-3-8b --tokens 300B --deadline 200"),
 )
@@ -65,7 +67,7 @@ def examples() -> str:
 def priced() -> str:
     """The table of docs/cost.md: an original row beside the cheapest offer for that GPU."""
     lines = [
-        "| GPU | original USD/h, speed | cheapest list USD/GPU-h | tokens/s per GPU | USD per 1 B tokens |",
+        "| GPU | quoted USD/h, speed | cheapest list USD/GPU-h | tokens/s per GPU | USD per 1 B |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for gpu, words, price, speed in PRICED:
@@ -78,8 +80,8 @@ def priced() -> str:
         rate = best["tokens_per_second"] / best["gpus"]
         each = best["price"]["on_demand_usd_per_node_hour"] * best["nodes"] / best["gpus"]
         lines.append(
-            f"| {words} | {price:.2f}, {speed} | {each:.2f} ({best['instance_type']}) | {rate:,.0f} "
-            f"| {best['usd_per_billion_tokens']:.2f} |"
+            f"| {words} | {price:.2f}, {speed} | {each:.2f} ({best['instance_type']}) "
+            f"| {rate:,.0f} | {best['usd_per_billion_tokens']:.2f} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -535,8 +535,8 @@ def _assumptions(offers: Sequence[Offer]) -> list[str]:
     if offers:
         work = offers[0].plan.request.workload
         said.append(
-            f"sequences of {work.sequence_length} tokens, {work.global_batch_size} a step, on "
-            "every machine alike"
+            f"sequences of {work.sequence_length} tokens, {work.global_batch_size} a step, "
+            "on every machine alike"
         )
     return said
 
