@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.advisor.advise import Desk
 from app.advisor.answers import Json
+from app.advisor.launch.launchers import LAUNCHERS
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
 from app.planner.layout import RECOMPUTES, SHARDINGS
@@ -43,6 +44,10 @@ def choices_body(desk: Desk) -> Json:
         ],
         "fabrics": list(catalog.fabrics),
         "frameworks": list(catalog.frameworks),
+        "launchers": [
+            {"name": one.name, "release": one.release, "frameworks": list(one.profiles)}
+            for one in LAUNCHERS.values()
+        ],
         "tasks": list(TASKS),
         "optimizers": list(OPTIMIZERS),
         "offloads": list(OFFLOADS),

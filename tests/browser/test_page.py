@@ -224,6 +224,31 @@ def test_the_manifest_is_admitted_as_it_is(visit: Visit, form: str) -> None:
         assert answer["response"]["allowed"], answer
 
 
+def test_a_launcher_writes_its_files(visit: Visit) -> None:
+    page = visit.open()
+    page.get_by_role("button", name="torchtitan", exact=True).click()
+    expect(page.locator("#launch")).to_contain_text("torchtitan.toml")
+    expect(page.locator("#launch pre").first).to_contain_text("torchrun")
+    expect(page.locator("#launch pre").nth(1)).to_contain_text("tensor_parallel_degree")
+
+
+def test_a_launcher_that_cannot_says_why(visit: Visit) -> None:
+    page = visit.open("#model=llama-3-70b&gpu=H100-SXM5-80GB&nodes=8&pin.tp=8")
+    page.get_by_role("button", name="ddp", exact=True).click()
+    expect(page.locator("#launch .problem")).to_contain_text("`tp`")
+
+
+def test_what_it_costs_is_answered_when_asked(visit: Visit) -> None:
+    page = visit.open("#model=llama-3-8b&gpu=H100-SXM5-80GB&nodes=1")
+    page.get_by_label("Tokens to train on").fill("many")
+    page.get_by_role("button", name="Compare every instance type").click()
+    expect(page.locator("#cost .problem")).to_contain_text("tokens")
+    page.get_by_label("Tokens to train on").fill("1e11")
+    page.get_by_role("button", name="Compare every instance type").click()
+    expect(page.locator("#cost canvas")).to_be_visible(timeout=60_000)
+    expect(page.locator("#cost")).to_contain_text("$")
+
+
 def test_every_control_has_a_name(visit: Visit) -> None:
     page = visit.open()
     nameless = page.evaluate(

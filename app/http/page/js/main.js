@@ -78,12 +78,12 @@ async function present(question, plan, signal) {
   ]);
   showEnvironment(environment);
   showLaunch({
-    question, plan, environment: environment.environment, label: gpu?.node_label, launchers: known.launchers ?? [],
+    question, plan, environment: environment.environment, label: gpu?.node_label, launchers: known.launchers,
     write: (launcher) => post("launch", { ...question, pins: undefined, layout: plan.layout, framework: plan.framework, launcher }),
   });
   shown.candidates = candidates;
   redraw();
-  if (known.costs) showCost((tokens) => post("cost", { ...withoutMachines(question), tokens }));
+  showCost((tokens) => post("cost", { ...withoutMachines(question), tokens }));
 }
 
 // What a job costs is asked of every machine there is.

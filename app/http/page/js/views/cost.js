@@ -8,11 +8,9 @@ import { HUES, ink } from "../theme.js";
 
 const SHOWN_OFFERS = 40;
 let tokens = "1e12";
-let answered = null;
 
 /** `ask(tokens)` answers with the body of `/v1/cost`. */
 export function showCost(ask) {
-  answered = null;
   const field = element("input", { id: "cost-tokens", type: "text", inputmode: "numeric", value: tokens });
   const problem = element("p", { class: "problem", role: "alert" });
   const results = element("div", { "aria-live": "polite" });
@@ -23,8 +21,7 @@ export function showCost(ask) {
     button.disabled = true;
     results.replaceChildren(element("p", { class: "soft" }, "Planning every cluster: this takes some seconds"));
     try {
-      answered = await ask(Math.round(Number(tokens)) || tokens);
-      showAnswer(results, answered);
+      showAnswer(results, await ask(Math.round(Number(tokens)) || tokens));
     } catch (refusal) {
       results.replaceChildren();
       problem.textContent = refusal.message;
@@ -32,7 +29,6 @@ export function showCost(ask) {
       button.disabled = false;
     }
   });
-  place("cost").hidden = false;
   place("cost").replaceChildren(title("cost", "What it costs"),
     element("div", { class: "row" }, element("label", { for: "cost-tokens" }, "Tokens to train on"), field, button),
     problem, results);

@@ -16,7 +16,7 @@ export function showLaunch({ question, plan, environment, label, launchers, writ
       () => toYaml(fixedJob(question, plan, environment, label))),
     form("TrainJob, planned at admission", "The webhook fills in the plan when the job is created.", "trainjob.yaml",
       () => toYaml(plannedJob(question, plan, label))),
-    ...launchers.filter((one) => one.profiles.includes(plan.framework) && one.name !== "trainjob")
+    ...launchers.filter((one) => one.frameworks.includes(plan.framework) && one.name !== "trainjob")
       .map((one) => ({ name: one.name, note: `For ${one.release}.`, parts: async () => written(await write(one.name)) })),
     form("API request", "The body of POST /v1/plan.", "request.json", () => JSON.stringify(question, null, 2)),
   ];
