@@ -528,7 +528,7 @@ def _assumptions(offers: Sequence[Offer]) -> list[str]:
         "list prices of the date and region shown, without discounts, storage and traffic",
         "no failures in the hours; `checkpoint` says what they would add",
         (
-            "energy is the GPUs' board limit (TDP) all the time: an upper bound of the GPUs' share, "
+            "energy is the GPUs' board limit (TDP) all the time: an upper bound of their share, "
             "without hosts and cooling"
         ),
     ]
