@@ -68,8 +68,10 @@ manifests: ## Build every kustomization (needs kubectl)
 
 ci: lint types rooms test-faults test ## What CI runs
 
-bench: setup ## Measure the search
+bench: setup ## Measure the search and a server (a minute)
 	$(BIN)/trainjob-advisor bench search
+	$(BIN)/trainjob-advisor bench server --seconds 10
+	$(BIN)/trainjob-advisor bench server --ratios --seconds 3 --connections 8
 
 compiled: setup ## Compile the planner in place (needs a C compiler); `make pure` goes back
 	TRAINJOB_ADVISOR_COMPILED=1 $(BIN)/python setup.py --quiet build_ext --inplace

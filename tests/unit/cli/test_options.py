@@ -28,7 +28,8 @@ OPTIONS = {
     "models": "SEARCH --catalog --json",
     "gpus": "SEARCH --catalog --json",
     "accuracy": "--data --by --json",
-    "bench": "WHAT --catalog --json --sample",
+    "bench": "WHAT --catalog --json --sample --rate --seconds --connections --ratios --plot --url "
+    "--ca",
     "serve": "--host --port --health-port --workers --certificate-dir",
     "certs": "DIRECTORY --host --service --namespace --days --force --json",
 }

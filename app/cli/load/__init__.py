@@ -1,0 +1,1 @@
+"""A client that loads a server with reviews, for `bench server`."""
