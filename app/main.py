@@ -81,7 +81,8 @@ def run(settings: Settings, catalog: Catalog) -> int:
     try:
         sockets = bound_sockets(settings)
     except OSError as problem:
-        logger().error("cannot_listen", host=settings.host, reason=str(problem))
+        hint = "TRAINJOB_ADVISOR_PORT and TRAINJOB_ADVISOR_HEALTH_PORT choose other ports"
+        logger().error("cannot_listen", host=settings.host, reason=str(problem), hint=hint)
         return CANNOT_LISTEN
     logger().info(
         "starting",

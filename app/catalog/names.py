@@ -72,7 +72,8 @@ class Unknown:
         why = self.reason or "is not in the catalog"
         words = "it may be" if self.ambiguous else "the nearest are"
         near = f"; {words} {quoted(self.nearest)}" if self.nearest else ""
-        return f"{shown(self.name)} {why}{near}"
+        lead = "" if near else "; `trainjob-advisor gpus` and GET /v1/gpus list what is"
+        return f"{shown(self.name)} {why}{near}{lead}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

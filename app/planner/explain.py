@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from math import isclose
 from typing import Any
 
 from app.planner.estimate import complete, estimate, limit_bytes
@@ -22,6 +23,10 @@ from app.planner.request import (
 
 GIB = 1024**3
 NEIGHBOUR_LIMIT = 8
+FITTING_SHOWN = 5
+TOO_BIG_SHOWN = 3
+SAME = 1e-4
+"""Costs closer than this share are the same to a reader."""
 
 TIME_WORDS = {
     "compute": "compute",
@@ -163,7 +168,11 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
 
 
 def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...]:
-    """The neighbours of the best layout that could run here, nearest in step time first."""
+    """The neighbours of the best layout that could run here: those that fit, nearest first.
+
+    Then those that do not fit, the smallest excess first: those would be faster, or nothing would
+    be said of them; then those a rule forbids. Neighbours that cost the same are left out.
+    """
     found: list[Alternative] = []
     seen = {best.layout}
     for change in neighbours(best.layout, request.cluster.world_size):
@@ -172,12 +181,29 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
             continue
         seen.add(other)
         judged = estimate(request, other)
-        if judged.memory.total > 0 and not _impossible(judged):
+        if judged.memory.total > 0 and not _impossible(judged) and not _same_cost(best, judged):
             found.append(
                 Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
             )
-    found.sort(key=lambda each: (not each.estimate.legal, each.estimate.step_time_seconds))
-    return tuple(found[:NEIGHBOUR_LIMIT])
+    fitting = [each for each in found if each.estimate.legal and over(request, each) <= 0]
+    too_big = [each for each in found if each.estimate.legal and over(request, each) > 0]
+    illegal = [each for each in found if not each.estimate.legal]
+    fitting.sort(key=lambda each: each.estimate.step_time_seconds)
+    too_big.sort(key=lambda each: over(request, each))
+    shown = [*fitting[:FITTING_SHOWN], *too_big[:TOO_BIG_SHOWN], *illegal]
+    return tuple(shown[:NEIGHBOUR_LIMIT])
+
+
+def over(request: PlanRequest, other: Alternative) -> float:
+    """Bytes of an alternative above what a plan may use."""
+    return other.estimate.memory.total - limit_bytes(request)
+
+
+def _same_cost(best: Estimate, other: Estimate) -> bool:
+    """Whether nobody could tell the two apart: same step, same bytes."""
+    return isclose(other.step_time_seconds, best.step_time_seconds, rel_tol=SAME) and isclose(
+        other.memory.total, best.memory.total, rel_tol=SAME
+    )
 
 
 def _impossible(judged: Estimate) -> bool:
@@ -190,8 +216,8 @@ def sentences(request: PlanRequest, best: Estimate, stats: SearchStats) -> list[
     layout, time = best.layout, best.time
     said = [f"{estimate_line(best)}, {short_seconds(time.total)} a step."]
     said.append(
-        f"Fastest of {stats.configurations} legal layouts of {request.model.name} on "
-        f"{request.cluster.world_size} x {request.cluster.gpu.name} that fit."
+        f"Fastest that fits, of {stats.configurations} legal layouts of {request.model.name} on "
+        f"{request.cluster.world_size} x {request.cluster.gpu.name}."
     )
     costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != "compute"]
     worst, seconds = costs[0]

@@ -17,4 +17,8 @@ REASON: Final = PREFIX + "auto-parallelism-reason"
 PLAN: Final = PREFIX + "plan"
 ENVIRONMENT: Final = PREFIX + "environment"
 
+READ: Final = (SEQUENCE_LENGTH, GLOBAL_BATCH_SIZE, FRAMEWORK, FABRIC, PINS)
+"""Annotations a TrainJob of `training.vsr.dev` is asked by."""
+WRITTEN: Final = (CONFIG, REASON, PLAN, ENVIRONMENT)
+
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"

@@ -76,11 +76,11 @@ def reason_line(plan: Plan) -> str:
     costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != TIME_WORDS["compute"]]
     word, seconds = costs[0]
     return (
-        f"{layout_words(plan.layout)} is the fastest of {plan.search.configurations} layouts of "
-        f"{request.model.name} on {request.cluster.world_size} x {request.cluster.gpu.name} that "
-        f"are legal and fit: {short_seconds(time.total)} a step, {time.compute / time.total:.0%} "
-        f"of it compute and {seconds / time.total:.1%} {word}, with {gib(estimate.memory.total)} "
-        f"of {gib(estimate.gpu_memory_bytes)} GiB per GPU"
+        f"{layout_words(plan.layout)} is the fastest that fits, of {plan.search.configurations} "
+        f"legal layouts of {request.model.name} on {request.cluster.world_size} x "
+        f"{request.cluster.gpu.name}: {short_seconds(time.total)} a step, "
+        f"{time.compute / time.total:.0%} of it compute and {seconds / time.total:.1%} {word}, "
+        f"with {gib(estimate.memory.total)} of {gib(estimate.gpu_memory_bytes)} GiB per GPU"
     )
 
 

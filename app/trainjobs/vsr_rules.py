@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 from app.planner.hardware import PRECISIONS
@@ -35,6 +36,26 @@ from app.trainjobs.vsr_fields import (
     whole,
 )
 
+SPEC_FIELDS: Final = (
+    "model",
+    "image",
+    "numNodes",
+    "gpusPerNode",
+    "tpDegree",
+    "ppDegree",
+    "cpDegree",
+    "precision",
+    "autoParallelism",
+    "modelSpec",
+    "nodeSelector",
+    "checkpoint",
+    "maxRuntime",
+    "suspend",
+)
+"""Spec fields that are read here."""
+NEARLY: Final = 0.85
+"""How alike two names must be for one to be taken for a slip of the other (difflib ratio)."""
+NAME_CHARACTERS: Final = 60
 MAX_NODES: Final = 100_000
 MAX_GPUS_PER_NODE: Final = 1024
 MAX_COUNT: Final = 2**31 - 1
@@ -407,6 +428,7 @@ def job_warnings(job: Job) -> tuple[str, ...]:
             _repeated_variables,
             _overridden_variables,
             _idle_pins,
+            _misspelt,
         )
         for sentence in check(job)
     )
@@ -453,3 +475,18 @@ def _idle_pins(job: Job) -> Iterator[str]:
         return
     if pinned and not asks_for_plan(job):
         yield f"{labels.PINS} has no effect without `autoParallelism: true`"
+
+
+def _misspelt(job: Job) -> Iterator[str]:
+    """Names that nobody reads but that are nearly one we do."""
+    for place, given, known in (
+        ("spec", mapping_at(job, "spec"), SPEC_FIELDS),
+        ("metadata.annotations", mapping_at(job, "metadata", "annotations"), labels.READ),
+    ):
+        for name in given:
+            if not isinstance(name, str) or name in known or name in labels.WRITTEN:
+                continue
+            near = get_close_matches(name.lower(), [each.lower() for each in known], 1, NEARLY)
+            meant = next((each for each in known if [each.lower()] == near), "")
+            if meant and meant not in given:
+                yield f"{place}: nothing reads `{name[:NAME_CHARACTERS]}`; did you mean `{meant}`?"

@@ -7,6 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 namespace=trainjob-advisor
+root=$(cd ../../.. && pwd)
+PATH="$root/.venv/bin:$PATH" # where `make setup` puts trainjob-advisor
 if [ $# -gt 0 ]; then
   certificates=$1
 else

@@ -248,3 +248,18 @@ def test_our_own_plans_pass_validation(framework: str, model: str, nodes: int) -
     assert patch_of(result) == []
     verdict = answered(review_of(result), shipped(), door="validate")
     assert verdict["allowed"], verdict
+
+
+def test_a_slip_of_the_pen_is_told() -> None:
+    """A name that nobody reads but is nearly one we do gets a warning, others none."""
+    job = manual_job(autoparallelism=True, seed=1)
+    del job["spec"]["autoParallelism"]
+    job["metadata"]["annotations"] = {
+        "training.vsr.dev/seqence-length": "4096",
+        "training.vsr.dev/owner": "ann",
+    }
+    told = " ".join(answered(review_of(job), shipped(), door="validate")["warnings"])
+    assert "did you mean `autoParallelism`" in told
+    assert "did you mean `training.vsr.dev/sequence-length`" in told
+    assert "owner" not in told
+    assert "seed" not in told

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from app.catalog.loader import load_catalog
 
+from app.catalog.loader import load_catalog
 from app.observability.metrics import Metrics
 from app.observability.planning import CachedPlanner, cache_key
 from app.planner.intent import TrainIntent

@@ -63,7 +63,7 @@ def test_the_headline_fits_in_a_warning() -> None:
 
 def test_an_explanation_names_the_costs() -> None:
     found = planned(request(nodes=2))
-    for words in ("Fastest of", "Compute is", "holds most", "below the limit"):
+    for words in ("Fastest that fits, of", "Compute is", "holds most", "below the limit"):
         assert words in found.explanation
     assert found.alternatives
     assert all(each.why_not for each in found.alternatives)
@@ -132,6 +132,9 @@ def test_alternatives_are_what_could_run_here() -> None:
     assert all(each.layout != found.layout for each in near)
     legal = [each.estimate.legal for each in near]
     assert legal == sorted(legal, reverse=True)
+    room = [each.estimate.memory.total <= each.estimate.limit_bytes for each in near]
+    lawful = [fits for fits, lawful in zip(room, legal, strict=True) if lawful]
+    assert lawful == sorted(lawful, reverse=True)
 
 
 def test_changes_that_do_not_divide_the_gpus_are_left_out() -> None:
