@@ -1,4 +1,3 @@
-
 """`make demo`: a real server, a TrainJob sent to its webhook, and the answer."""
 
 from __future__ import annotations
@@ -41,19 +40,39 @@ def main() -> None:
             f"curl --cacert ca.crt -H 'Content-Type: application/json' \\\n"
             f"  --data @examples/reviews/auto.json {url}",
         )
-        answer = httpx.post(url, json=review, verify=trust)
-    response = answer.raise_for_status().json()["response"]
+        response = asked(url, review, trust)
+        if response["allowed"]:
+            patch = json.loads(base64.b64decode(response["patch"]))
+            planned = {**review["request"], "object": jsonpatch.apply_patch(job, patch)}
+            door = url.replace("/mutate", "/validate")
+            verdict = asked(door, {**review, "request": planned}, trust)
     if not response["allowed"]:
         show("Denied", response["status"]["message"])
         sys.exit(1)
-    patch = json.loads(base64.b64decode(response["patch"]))
-    after = jsonpatch.apply_patch(job, patch)
+    after = planned["object"]
     show("The patch, decoded", "\n".join(json.dumps(shortened(each)) for each in patch))
     show("The TrainJob as it is stored", as_yaml(shortened(after)))
     reason = after["metadata"]["annotations"]["training.vsr.dev/auto-parallelism-reason"]
     show("Why", reason)
     show("What kubectl prints", "\n".join(f"Warning: {text}" for text in response["warnings"]))
+    show("What /validate says of the planned job", "allowed" if verdict["allowed"] else verdict)
     show("All of it, uncut", "trainjob-advisor review examples/trainjobs/auto.yaml")
+    question = ["--model", "llama-3-70b", "--gpu", "H100-SXM5-80GB", "--nodes", "8"]
+    run("plan", *question)
+    run("launch", "--launcher", "torchtitan", *question)
+    run("cost", "--model", "llama-3-8b", "--tokens", "15e9", "--gpu", "H100-SXM5-80GB")
+
+
+def asked(url: str, review: dict[str, Any], trust: ssl.SSLContext) -> dict[str, Any]:
+    """The response to a review."""
+    answer = httpx.post(url, json=review, verify=trust).raise_for_status()
+    return dict(answer.json()["response"])
+
+
+def run(*arguments: str) -> None:
+    """One command of the command line, with what it prints."""
+    done = subprocess.run([EXECUTABLE, *arguments], check=True, capture_output=True, text=True)  # noqa: S603 - our own program
+    show(f"trainjob-advisor {' '.join(arguments)}", done.stdout)
 
 
 @contextmanager

@@ -177,7 +177,7 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
     seen = {best.layout}
     for change in neighbours(best.layout, request.cluster.world_size):
         other = changed_layout(request, best.layout, change)
-        if other is None or other in seen:
+        if other is None or other in seen or (other.ep > 1 and request.model.moe is None):
             continue
         seen.add(other)
         judged = estimate(request, other)
