@@ -249,7 +249,8 @@ def test_the_description_lists_every_route(http: Client) -> None:
     document = http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/mutate", "/validate", "/v1/plan", "/v1/estimate", "/v1/candidates", "/v1/environment",
-        "/v1/choices", "/v1/models", "/v1/gpus", "/healthz", "/readyz",
+        "/v1/choices", "/v1/explain", "/v1/launch", "/v1/cost", "/v1/models", "/v1/gpus",
+        "/healthz", "/readyz",
     }  # fmt: skip
     for path in BODIES:
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
