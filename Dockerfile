@@ -16,6 +16,9 @@ RUN /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/whe
  && /opt/advisor/bin/pip install --no-deps --no-index /tmp/wheels/*.whl \
  && /opt/advisor/bin/pip uninstall --yes pip \
  && python -m compileall -q /opt/advisor/lib
+# What is inside, for scanners: CycloneDX.
+COPY image ./image
+RUN python image/sbom.py requirements.lock pyproject.toml > /opt/advisor/sbom.cdx.json
 
 FROM python:${PYTHON}
 # Nothing in the final image can install anything, and nothing in it belongs to the user that runs.
