@@ -88,7 +88,9 @@ def bounded(warnings: Iterable[str]) -> list[str]:
 
 def printable(text: str) -> str:
     """`text` on one line: warnings travel in HTTP headers."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else " " for each in text)
+    return " ".join(text.split())
 
 
 def cut(text: str, length: int) -> str:

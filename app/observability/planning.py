@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from operator import attrgetter
 from threading import Lock
 from time import perf_counter
+from typing import Any, Final
 
 import orjson
 from cachetools import LRUCache
 
 from app.observability.metrics import Metrics
+from app.planner.hardware import Cluster
 from app.planner.request import NoFeasiblePlan, Plan, Planner, PlanRequest
 
 Clock = Callable[[], float]
+
+FACTS_KEPT: Final = 4096
 
 
 class CachedPlanner:
@@ -29,14 +35,16 @@ class CachedPlanner:
         self._metrics = metrics
         self._clock = clock
         self._lock = Lock()
-        self._plans: LRUCache[bytes, Plan | NoFeasiblePlan] = LRUCache(maxsize=max(size, 1))
+        self._key = Keys()
+        self._hits, self._misses = (metrics.cache_lookups.labels(each) for each in ("hit", "miss"))
+        self._plans: LRUCache[Hashable, Plan | NoFeasiblePlan] = LRUCache(maxsize=max(size, 1))
 
     def __call__(self, request: PlanRequest) -> Plan | NoFeasiblePlan:
         """The plan for `request`, from the cache when it was asked before."""
-        key = cache_key(request)
         with self._lock:
+            key = self._key(request)
             known = self._plans.get(key)
-        self._metrics.cache_lookups.labels("miss" if known is None else "hit").inc()
+        (self._misses if known is None else self._hits).inc()
         if known is not None:
             return known
         answer = self._measured(request)
@@ -53,9 +61,45 @@ class CachedPlanner:
         return answer
 
 
-def cache_key(request: PlanRequest) -> bytes:
-    """Every field of the question as bytes. Equal questions have equal keys.
+class Keys:
+    """Questions as values that can be compared fast: equal questions have equal keys.
 
-    A hash of the value itself would do, were there no mappings among its fields.
+    A question itself has no hash, because of the mappings inside the facts it is made of. Those
+    facts are the same objects in question after question, so each is written out once and known
+    by its identity from then on. Everything else in the question is in the key as it is, whatever
+    fields it may get.
     """
-    return orjson.dumps(request, default=dict, option=orjson.OPT_NON_STR_KEYS)
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[object, bytes]] = {}
+
+    def __call__(self, request: PlanRequest) -> Hashable:
+        """The key of one question."""
+        cluster = request.cluster
+        return (
+            self._text(request.model),
+            self._text(request.framework),
+            self._text(request.efficiency),
+            self._text(cluster.gpu),
+            _rest_of_cluster(cluster),
+            _rest_of_request(request),
+        )
+
+    def _text(self, fact: object) -> bytes:
+        known = self._written.get(id(fact))
+        if known is not None:
+            return known[1]
+        text = orjson.dumps(fact, default=dict, option=orjson.OPT_NON_STR_KEYS)
+        if len(self._written) >= FACTS_KEPT:  # jobs with models of their own bring new ones
+            self._written.clear()
+        # The fact is kept too: while it lives, nothing else has its identity.
+        self._written[id(fact)] = (fact, text)
+        return text
+
+
+def _others(kind: type[Any], *named: str) -> Callable[[Any], Any]:
+    return attrgetter(*(each.name for each in fields(kind) if each.name not in named))
+
+
+_rest_of_request = _others(PlanRequest, "model", "framework", "efficiency", "cluster")
+_rest_of_cluster = _others(Cluster, "gpu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from app.planner.explain import TIME_WORDS, gib, largest_terms, layout_words, short_seconds
@@ -13,13 +13,15 @@ from app.planner.request import Estimate, Plan
 from app.trainjobs.adapter import Setting
 
 SIGNIFICANT_DIGITS = 4
+LAYOUT_FIELDS = tuple(each.name for each in fields(Layout) if each.name != "stage_layers")
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 PLANNED = "the plan of this job"
 PLAN_SOURCE = "trainjob-advisor"
 
 
 def compact(document: Any) -> str:
     """JSON without spaces; keys in the order they were given."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return _COMPACT.encode(document)
 
 
 def rounded(value: float) -> float | int:
@@ -86,9 +88,9 @@ def reason_line(plan: Plan) -> str:
 
 def layout_json(layout: Layout) -> dict[str, Any]:
     """The layout's fields by name; `stage_layers` only where the split is uneven."""
-    fields = asdict(layout)
-    stages = fields.pop("stage_layers")
-    return {**fields, "stage_layers": list(stages)} if stages else fields
+    named = {name: getattr(layout, name) for name in LAYOUT_FIELDS}
+    stages = layout.stage_layers
+    return {**named, "stage_layers": list(stages)} if stages else named
 
 
 def estimate_json(estimate: Estimate) -> dict[str, Any]:

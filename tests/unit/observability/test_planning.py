@@ -9,7 +9,7 @@ import pytest
 
 from app.catalog.loader import load_catalog
 from app.observability.metrics import Metrics
-from app.observability.planning import CachedPlanner, cache_key
+from app.observability.planning import FACTS_KEPT, CachedPlanner, Keys
 from app.planner.intent import TrainIntent
 from app.planner.request import NoFeasiblePlan, Pins, Plan, PlanRequest
 from app.planner.search import plan
@@ -71,7 +71,27 @@ def test_an_equal_question_is_searched_once(metrics: Metrics, request_: PlanRequ
 )
 def test_any_difference_is_another_question(request_: PlanRequest, change: object) -> None:
     """Two models under one name never share a plan."""
-    assert cache_key(change(request_)) != cache_key(request_)
+    key = Keys()
+    assert key(change(request_)) != key(request_)
+
+
+def test_equal_questions_of_other_objects_have_equal_keys(request_: PlanRequest) -> None:
+    """Two loads of the catalog ask the same."""
+    again = load_catalog().resolve(
+        TrainIntent(model="llama-3-8b", gpu="NVIDIA-H100-80GB-HBM3", nodes=1)
+    )
+    assert again is not request_
+    key = Keys()
+    assert key(again) == key(request_)
+    assert hash(key(again)) == hash(key(request_))
+
+
+def test_written_facts_are_bounded(request_: PlanRequest) -> None:
+    """Jobs that bring models of their own don't fill the memory."""
+    key = Keys()
+    for layers in range(1, FACTS_KEPT + 100):
+        key(replace(request_, model=replace(request_.model, num_layers=layers)))
+    assert len(key._written) <= FACTS_KEPT
 
 
 def test_the_cache_is_bounded(metrics: Metrics, request_: PlanRequest) -> None:
