@@ -26,7 +26,11 @@ CHECKS = [
     negative_data_rejection,
 ]
 _app = create_app(compose(Settings(), load_catalog()).deps)
-api = schemathesis.openapi.from_asgi("/openapi.json", _app).exclude(path_regex="/readyz")
+described = schemathesis.openapi.from_asgi("/openapi.json", _app)
+api = described.exclude(path_regex="/readyz|/v1/cost")
+sweeps = described.include(path_regex="/v1/cost")
+"""A sweep plans hundreds of clusters: seconds, so it is asked a few times only."""
+SWEEP_SECONDS = 120
 
 
 @api.parametrize()
@@ -34,3 +38,10 @@ api = schemathesis.openapi.from_asgi("/openapi.json", _app).exclude(path_regex="
 def test_the_api_does_what_it_says(case: schemathesis.Case) -> None:
     with capture_logs():
         case.call_and_validate(checks=CHECKS)
+
+
+@sweeps.parametrize()
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_sweep_does_what_it_says(case: schemathesis.Case) -> None:
+    with capture_logs():
+        case.call_and_validate(checks=CHECKS, timeout=SWEEP_SECONDS)
