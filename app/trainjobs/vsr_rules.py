@@ -393,7 +393,7 @@ def job_errors(job: Job) -> tuple[FieldError, ...]:
 
 
 FROZEN_WHILE_RUNNING: Final = ("tpDegree", "ppDegree", "cpDegree", "numNodes", "gpusPerNode")
-RUNNING_PHASES: Final = frozenset({"Running", "Checkpointing"})
+RUNNING_PHASES: Final = ("Running", "Checkpointing")
 
 
 def running(job: Job) -> bool:

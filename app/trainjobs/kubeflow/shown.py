@@ -169,7 +169,7 @@ def _targeted(entries: Any, targets: frozenset[str]) -> list[Mapping[str, Any]]:
     return [
         entry
         for entry in mappings(entries)
-        if any(target.get("name") in targets for target in mappings(entry.get("targetJobs")))
+        if any(text(target.get("name")) in targets for target in mappings(entry.get("targetJobs")))
     ]
 
 
@@ -178,7 +178,7 @@ def _patched(entries: Any, targets: frozenset[str]) -> list[Mapping[str, Any]]:
         mapping_at(job, "template", "spec", "template")
         for entry in mappings(entries)
         for job in mappings(mapping_at(entry, *PATCHED_JOBS).get("replicatedJobs"))
-        if job.get("name") in targets
+        if text(job.get("name")) in targets
     ]
 
 

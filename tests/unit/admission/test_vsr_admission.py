@@ -263,3 +263,10 @@ def test_a_slip_of_the_pen_is_told() -> None:
     assert "did you mean `training.vsr.dev/sequence-length`" in told
     assert "owner" not in told
     assert "seed" not in told
+
+
+@pytest.mark.parametrize("phase", [["Running"], {"Running": 1}, None, 1])
+@pytest.mark.parametrize("door", ["mutate", "validate"])
+def test_a_phase_that_is_no_text_is_no_running_job(door: str, phase: Any) -> None:
+    old = {**manual_job(), "status": {"phase": phase}}
+    assert answered(review_of(manual_job(numNodes=2), old), shipped(), door=door)["allowed"]

@@ -131,6 +131,14 @@ def test_the_last_override_of_the_training_job_wins():
     assert intent(created).node_labels == {"nvidia.com/gpu.product": A100, "pool": "a"}
 
 
+@pytest.mark.parametrize("release", ["2.0", "2.1", "2.2"])
+def test_an_override_for_a_job_whose_name_is_no_text_is_nobodys(release):
+    created = job(
+        gpu_label=None, **on_nodes(release, {"nodeSelector": {"pool": "a"}}, target=["node"])
+    )
+    assert ADAPTER.wish(creation(created)) == ADAPTER.wish(creation(job(gpu_label=None)))
+
+
 @pytest.mark.parametrize(
     ("created", "settles"),
     [
