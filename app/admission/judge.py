@@ -82,11 +82,8 @@ def judged(declared: DeclaredLayout, resolve: Resolve, *, known: Collection[str]
         )
     layout = complete(request, with_stages(request, declared.fields))
     if isinstance(layout, tuple):
-        return Verdict(
-            errors=tuple(
-                replace(each, path=declared.paths.get(each.path, each.path)) for each in layout
-            )
-        )
+        placed = (replace(each, path=declared.paths.get(each.path, each.path)) for each in layout)
+        return Verdict(errors=tuple(each for each in placed if each.path not in known))
     stated = estimate(request, layout)
     errors = [*legality_errors(stated, declared, known=known)]
     warnings = [*legality_warnings(stated, declared)]

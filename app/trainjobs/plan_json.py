@@ -17,6 +17,17 @@ LAYOUT_FIELDS = tuple(each.name for each in fields(Layout) if each.name != "stag
 _COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 PLANNED = "the plan of this job"
 PLAN_SOURCE = "trainjob-advisor"
+PLAN_VARIABLES = {
+    "EP_DEGREE": ("layout", "ep"),
+    "VPP_DEGREE": ("layout", "vpp"),
+    "MICRO_BATCH_SIZE": ("layout", "microbatch_size"),
+    "GRAD_ACCUM_STEPS": ("estimate", "num_microbatches"),
+    "GLOBAL_BATCH_SIZE": ("estimate", "global_batch_size"),
+    "ACTIVATION_CHECKPOINTING": ("layout", "recompute"),
+    "SHARDING": ("layout", "sharding"),
+    "SEQUENCE_PARALLEL": ("layout", "sequence_parallel"),
+}
+"""Variables of the workers, and where the plan says them."""
 
 
 def compact(document: Any) -> str:
@@ -43,7 +54,8 @@ def recomputes(layout: Layout) -> bool:
     return layout.recompute != "none"
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A value as a variable holds it: JSON words for the truth values."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -68,7 +80,7 @@ def config_line(plan: Plan) -> str:
         "global_batch_size": estimate.global_batch_size,
         "framework": plan.request.framework.name,
     }
-    return " ".join(f"{key}={_word(value)}" for key, value in words.items())
+    return " ".join(f"{key}={word(value)}" for key, value in words.items())
 
 
 def reason_line(plan: Plan) -> str:
@@ -141,18 +153,8 @@ def read_plan_json(text: str | None) -> Mapping[str, Any]:
 
 def plan_variables(plan: Plan) -> tuple[Setting, ...]:
     """What the workers need of the plan that no field of a TrainJob says, for `$(NAME)` in args."""
-    layout, estimate = plan.layout, plan.estimate
-    values = {
-        "EP_DEGREE": layout.ep,
-        "VPP_DEGREE": layout.vpp,
-        "MICRO_BATCH_SIZE": layout.microbatch_size,
-        "GRAD_ACCUM_STEPS": estimate.num_microbatches,
-        "GLOBAL_BATCH_SIZE": estimate.global_batch_size,
-        "ACTIVATION_CHECKPOINTING": layout.recompute,
-        "SHARDING": layout.sharding,
-        "SEQUENCE_PARALLEL": layout.sequence_parallel,
-    }
+    document = {"layout": layout_json(plan.layout), "estimate": estimate_json(plan.estimate)}
     return tuple(
-        Setting(name=name, value=_word(value), reason=PLANNED, source=PLAN_SOURCE)
-        for name, value in values.items()
+        Setting(name=name, value=word(document[part][key]), reason=PLANNED, source=PLAN_SOURCE)
+        for name, (part, key) in PLAN_VARIABLES.items()
     )

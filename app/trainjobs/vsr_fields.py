@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.planner.estimate import field_problem
 from app.planner.intent import TrainIntent
 from app.trainjobs import labels
 from app.trainjobs.adapter import Job
@@ -187,7 +188,7 @@ def stated_layout(job: Job) -> dict[str, Any]:
 def planned_layout(job: Job) -> dict[str, Any]:
     """The whole layout of our plan, as far as the spec still says the same; else nothing."""
     layout = dict(mapping_at(read_plan_json(annotation(job, labels.PLAN)), "layout"))
-    if not layout:
+    if not layout or any(field_problem(name, value) for name, value in layout.items()):
         return {}
     stated = stated_layout(job)
     recomputes = stated.pop("recompute", "none") != "none"

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final
 
 from app.planner.hardware import PRECISIONS
@@ -26,12 +27,14 @@ from app.trainjobs.document import (
     mapping_at,
     value_at,
 )
+from app.trainjobs.plan_json import PLAN_VARIABLES, read_plan_json, word
 from app.trainjobs.vsr_fields import (
     annotation,
     asks_for_plan,
     is_count_text,
     json_annotation,
     pins,
+    stated_environment,
     stated_model_spec,
     whole,
 )
@@ -56,6 +59,10 @@ SPEC_FIELDS: Final = (
 NEARLY: Final = 0.85
 """How alike two names must be for one to be taken for a slip of the other (difflib ratio)."""
 NAME_CHARACTERS: Final = 60
+CHECKED_NAMES: Final = 64
+"""Names of one object that are looked at for slips; comparing costs some 30 us each."""
+LISTED_ENTRIES: Final = 16
+"""Errors of one list that are told; whoever has more has one cause for them."""
 MAX_NODES: Final = 100_000
 MAX_GPUS_PER_NODE: Final = 1024
 MAX_COUNT: Final = 2**31 - 1
@@ -348,6 +355,10 @@ def _long_runs_checkpoint(job: Job) -> Found:
 
 
 def _named_variables(job: Job) -> Found:
+    return islice(_misnamed_variables(job), LISTED_ENTRIES)
+
+
+def _misnamed_variables(job: Job) -> Found:
     entries = value_at(job, "spec", "env")
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         name = value_at(entry, "name")
@@ -428,6 +439,7 @@ def job_warnings(job: Job) -> tuple[str, ...]:
             _repeated_variables,
             _overridden_variables,
             _idle_pins,
+            _contradicted_plan,
             _misspelt,
         )
         for sentence in check(job)
@@ -477,16 +489,29 @@ def _idle_pins(job: Job) -> Iterator[str]:
         yield f"{labels.PINS} has no effect without `autoParallelism: true`"
 
 
+def _contradicted_plan(job: Job) -> Iterator[str]:
+    """Variables of the author's that say otherwise than the plan we wrote into the job."""
+    recorded = read_plan_json(annotation(job, labels.PLAN))
+    stated = stated_environment(job) if recorded else {}
+    other = [
+        name
+        for name, (part, key) in PLAN_VARIABLES.items()
+        if name in stated and stated[name] != word(value_at(recorded, part, key))
+    ]
+    if other:
+        yield f"spec.env says otherwise than the plan, and counts: {', '.join(other)}"
+
+
 def _misspelt(job: Job) -> Iterator[str]:
     """Names that nobody reads but that are nearly one we do."""
     for place, given, known in (
         ("spec", mapping_at(job, "spec"), SPEC_FIELDS),
         ("metadata.annotations", mapping_at(job, "metadata", "annotations"), labels.READ),
     ):
-        for name in given:
-            if not isinstance(name, str) or name in known or name in labels.WRITTEN:
+        for name in islice(given, CHECKED_NAMES):
+            if name in known or name in labels.WRITTEN or len(name) > NAME_CHARACTERS:
                 continue
             near = get_close_matches(name.lower(), [each.lower() for each in known], 1, NEARLY)
             meant = next((each for each in known if [each.lower()] == near), "")
             if meant and meant not in given:
-                yield f"{place}: nothing reads `{name[:NAME_CHARACTERS]}`; did you mean `{meant}`?"
+                yield f"{place}: nothing reads `{name}`; did you mean `{meant}`?"
