@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from app.cli.load.measure import Tick
 
 BAR_CELLS = 40
-REFRESHES_PER_SECOND = 4
 INCHES = (9, 4.5)
 
 
@@ -75,7 +74,8 @@ def in_words(seconds: float) -> str:
 def progress() -> Iterator[Tick]:
     """A bar on standard error if that is a terminal, nothing otherwise.
 
-    No thread draws it: one would take from the client while it waits for an answer.
+    No thread draws it, and it is drawn once a cell: drawing takes a millisecond, in which the
+    client reads no answer.
     """
     screen = console(error=True)
     if not screen.is_terminal:
@@ -90,8 +90,7 @@ def progress() -> Iterator[Tick]:
 
         def tick(name: str, share: float) -> None:
             nonlocal drawn
-            step = 1 / (BAR_CELLS * REFRESHES_PER_SECOND)
-            if name != drawn[0] or share - drawn[1] >= step:
+            if name != drawn[0] or share - drawn[1] >= 1 / BAR_CELLS:
                 shown.update(task, description=name, completed=100 * min(share, 1.0))
                 shown.refresh()
                 drawn = (name, share)
