@@ -191,8 +191,8 @@ def memory_errors(leanest: Estimate, declared: DeclaredLayout) -> Iterator[Field
         message=(
             f"one GPU would hold {gib(total)} GiB and has {gib(card)} GiB, "
             f"{gib(total - card)} GiB too much with recompute {leanest.layout.recompute} and "
-            f"sharding {leanest.layout.sharding}; use more GPUs, a higher degree or a smaller "
-            "microbatch"
+            f"sharding {leanest.layout.sharding}; use more GPUs, a higher degree, a smaller "
+            f"microbatch{'' if leanest.layout.recompute == 'full' else ' or recomputation'}"
         ),
     )
 
