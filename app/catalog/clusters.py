@@ -12,8 +12,9 @@ from app.catalog.records import Fabric, Instance
 from app.planner.hardware import Cluster, Link
 from app.planner.intent import FieldError
 
-MAX_NODES: Final = 100_000
+MAX_NODES: Final = 16_384
 MAX_GPUS_PER_NODE: Final = 1024
+MIN_BYTES_PER_SECOND: Final = 1e6
 MAX_BYTES_PER_SECOND: Final = 1e13
 RATE_KEY: Final = "bytes_per_second_per_gpu"
 
@@ -125,9 +126,9 @@ def _by_rate(fabric: Any, defaults: LinkDefaults) -> Network | FieldError:
     if not isinstance(fabric, Mapping) or set(fabric) != {RATE_KEY}:
         return FieldError(path="fabric", value=fabric, message=f"{must}, not {shown(fabric)}")
     rate = fabric[RATE_KEY]
-    if not is_number(rate) or not 0 < rate <= MAX_BYTES_PER_SECOND:
+    if not is_number(rate) or not MIN_BYTES_PER_SECOND <= rate <= MAX_BYTES_PER_SECOND:
         message = (
-            f"`{RATE_KEY}` must be greater than 0 and at most {MAX_BYTES_PER_SECOND:g}, "
+            f"`{RATE_KEY}` must be from {MIN_BYTES_PER_SECOND:g} to {MAX_BYTES_PER_SECOND:g}, "
             f"not {shown(rate)}"
         )
         return FieldError(path=f"fabric.{RATE_KEY}", value=rate, message=message)

@@ -11,7 +11,7 @@ from app.planner.intent import FieldError
 MAX_SIZE: Final = 2**20
 """Largest width of anything (hidden, heads, experts). Far above any model, far below overflow."""
 MAX_FFN_SIZE: Final = 2**23
-MAX_LAYERS: Final = 2**14
+MAX_LAYERS: Final = 2**12
 MAX_VOCABULARY: Final = 2**24
 MAX_TOKENS: Final = 2**30
 MAX_PARAMS: Final = 10**15

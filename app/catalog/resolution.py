@@ -41,6 +41,9 @@ from app.planner.hardware import Cluster, Precision
 from app.planner.intent import FieldError, TrainIntent, Unresolved
 from app.planner.request import PlanRequest
 
+MAX_NAME: Final = 253
+"""Characters of a model's name: what Kubernetes allows a name. Plans keep it, so it is bounded."""
+
 DEFAULT_FRAMEWORK: Final = "fsdp"
 SAME_COUNT: Final = 0.15
 """A stated parameter count this near to a catalog model's is a rounding of it (1.3 B for 1.24)."""
@@ -136,6 +139,10 @@ def resolve_model(
         message = f"`model` must be a name, not {shown(intent.model)}"
         errors.append(FieldError(path="model", value=intent.model, message=message))
         return None
+    if intent.model is not None and len(intent.model) > MAX_NAME:
+        message = f"`model` must have at most {MAX_NAME} characters, not {len(intent.model)}"
+        errors.append(FieldError(path="model", value=intent.model[:MAX_NAME], message=message))
+        return None
     if intent.hf_config is not None:
         read = architecture_from_config(intent.hf_config, intent.model or "custom")
         if isinstance(read, ModelArchitecture):
@@ -181,7 +188,8 @@ def _described(facts: Facts, intent: TrainIntent, errors: list[FieldError]) -> R
     """The stated sizes; where they are those of the catalog's model of that name, that model."""
     shape: Any = intent.architecture
     name = intent.model or (shape.get("name") if isinstance(shape, Mapping) else None)
-    name = name if isinstance(name, str) and name.strip() else "custom"
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+        name = "custom"
     known = facts.model_names.find(name)
     if known is not None and isinstance(shape, Mapping) and _agrees(facts.models[known], shape):
         said = f"{known} of the catalog: the stated sizes are its own"

@@ -27,7 +27,10 @@ class PatientProtocol(HttpToolsProtocol):
     """
 
     header_limit_seconds: ClassVar[float] = 10.0
+    header_limit_bytes: ClassVar[int] = 65_536
     _header_timer: asyncio.TimerHandle | None = None
+    _header_bytes: int = 0
+    _in_headers: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as upstream
         """Start waiting for the first request."""
@@ -42,14 +45,28 @@ class PatientProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Count what arrives before the headers end, so that they cannot fill the memory."""
+        self._header_bytes = self._header_bytes + len(data) if self._in_headers else 0
+        if self._header_bytes > self.header_limit_bytes:
+            if not self.transport.is_closing():
+                message = f"the headers must take at most {self.header_limit_bytes} bytes"
+                self._refuse(
+                    b"431 Request Header Fields Too Large", error_body("headers_too_large", message)
+                )
+            return
+        super().data_received(data)
+
     def on_message_begin(self) -> None:
         """The first byte of a request is here: its headers must follow."""
+        self._in_headers = True
         super().on_message_begin()
         self._stop_header_timer()
         self._header_timer = self.loop.call_later(self.header_limit_seconds, self._give_up)
 
     def on_headers_complete(self) -> None:
         """The headers are here."""
+        self._in_headers = False
         self._stop_header_timer()
         super().on_headers_complete()
 

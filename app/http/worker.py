@@ -79,7 +79,7 @@ class Worker:
             probes,
             https,
             asyncio.create_task(self._certificate.follow(self._settings.certificate_poll_seconds)),
-            asyncio.create_task(self._stop_with_parent()),
+            *self._watch_of_the_supervisor(),
             asyncio.create_task(self._stopped()),
         ]
         try:
@@ -122,6 +122,10 @@ class Worker:
 
     async def _stopped(self) -> None:
         await self._stop.wait()
+
+    def _watch_of_the_supervisor(self) -> list[asyncio.Task[None]]:
+        supervised = self._settings.workers > 1
+        return [asyncio.create_task(self._stop_with_parent())] if supervised else []
 
     async def _stop_with_parent(self) -> None:
         # A worker whose supervisor was killed would go on for ever, holding the port.

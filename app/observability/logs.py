@@ -9,6 +9,10 @@ from typing import Any, Literal, TextIO
 import structlog
 import structlog.tracebacks
 
+LOGGED_CHARACTERS = 256
+LOGGED_REJECTIONS = 20
+"""A line of the log stays short however much a job gets wrong."""
+
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 

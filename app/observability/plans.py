@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.advisor.advise import EstimateAnswer, PlanAnswer
 from app.advisor.errors import Refusal
-from app.observability.logs import logger
+from app.observability.logs import LOGGED_CHARACTERS, LOGGED_REJECTIONS, logger
 from app.planner.explain import headline
 from app.planner.request import NoFeasiblePlan
 
@@ -28,7 +28,7 @@ def record_plan(
 
 def _answer_fields(answer: PlanAnswer | EstimateAnswer | Refusal) -> dict[str, object]:
     if isinstance(answer, Refusal):
-        paths = [error.path for error in answer.errors]
+        paths = [error.path[:LOGGED_CHARACTERS] for error in answer.errors[:LOGGED_REJECTIONS]]
         return {"outcome": "refused", "reason": answer.code, "rejections": paths}
     if isinstance(answer, EstimateAnswer):
         return {"outcome": "estimated"}

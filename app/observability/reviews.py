@@ -7,7 +7,7 @@ from typing import Literal
 
 from app.admission.decision import Decision
 from app.admission.review import Review
-from app.observability.logs import logger
+from app.observability.logs import LOGGED_CHARACTERS, LOGGED_REJECTIONS, logger
 from app.observability.metrics import CRDS, OPERATIONS, Metrics
 from app.planner.request import NoFeasiblePlan
 
@@ -61,10 +61,10 @@ def operation_label(review: Review | None) -> str:
 def _review_fields(review: Review) -> dict[str, object]:
     return {
         "uid": review.uid,
-        "gvk": review.gvk,
+        "gvk": review.gvk[:LOGGED_CHARACTERS],
         "operation": review.operation,
-        "namespace": review.namespace,
-        "name": review.name,
+        "namespace": review.namespace[:LOGGED_CHARACTERS],
+        "name": review.name[:LOGGED_CHARACTERS],
         "dry_run": review.dry_run,
     }
 
@@ -79,5 +79,6 @@ def _decision_fields(decision: Decision) -> dict[str, object]:
         fields["rejections"] = list(decision.plan.reasons)
     elif decision.causes:
         # Paths only: a message quotes what the author wrote.
-        fields["rejections"] = [cause.path for cause in decision.causes]
+        paths = [cause.path[:LOGGED_CHARACTERS] for cause in decision.causes]
+        fields["rejections"] = paths[:LOGGED_REJECTIONS]
     return fields

@@ -17,8 +17,11 @@ Fits = Callable[[PlanRequest], bool]
 LOSS_CHUNKS = 8
 """Parts a chunked cross-entropy cuts its tokens into (torchtitan's default)."""
 
-MAX_GROWTH = 64
+MAX_GROWTH = 32
 """The largest growth of the cluster a refusal tries."""
+
+MAX_GPUS_TRIED = 16_384
+"""The largest cluster a refusal tries: beyond it each search takes long and nobody has one."""
 
 
 def more_nodes(request: PlanRequest, fits: Fits) -> int:
@@ -27,7 +30,7 @@ def more_nodes(request: PlanRequest, fits: Fits) -> int:
     The global batch grows with the nodes, so that every rank keeps its share.
     """
     factor = 2
-    while factor <= MAX_GROWTH:
+    while factor <= MAX_GROWTH and request.cluster.world_size * factor <= MAX_GPUS_TRIED:
         cluster = replace(request.cluster, nodes=request.cluster.nodes * factor)
         batch = request.workload.global_batch_size * factor
         workload = replace(request.workload, global_batch_size=batch)

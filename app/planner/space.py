@@ -284,7 +284,7 @@ def sharding_choices(
         group = dp
         if kind == "hsdp":
             group = pins.dp_shard or hsdp_shard_group(request, tp=tp, cp=cp, dp=dp)
-            if dp % group or (group == dp and pins.sharding is None):
+            if dp % group or (group in (1, dp) and pins.sharding is None):
                 continue
         elif pins.dp_shard not in (None, dp):
             continue

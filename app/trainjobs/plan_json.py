@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import orjson
+
 from app.planner.explain import TIME_WORDS, gib, largest_terms, layout_words, short_seconds
 from app.planner.layout import Layout
 from app.planner.request import Estimate, Plan
@@ -145,7 +147,7 @@ def read_plan_json(text: str | None) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
-        document = json.loads(text)
+        document = orjson.loads(text)
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, Mapping) else {}

@@ -5,9 +5,10 @@ What we filled in on an earlier pass (our annotations list it) is not what its a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
+
+import orjson
 
 from app.planner.estimate import field_problem
 from app.planner.intent import TrainIntent
@@ -79,7 +80,7 @@ def json_annotation(job: Job, name: str) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
+        return orjson.loads(text)
     except RecursionError as error:
         raise ValueError(name) from error
 

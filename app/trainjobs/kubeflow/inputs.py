@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from app.planner.intent import FieldError
 from app.trainjobs import labels
@@ -46,7 +47,7 @@ def _positive(value: str) -> int:
 
 def _object(value: str) -> Mapping[str, Any]:
     try:
-        document = json.loads(value)
+        document = orjson.loads(value)
     except (ValueError, RecursionError):
         raise Wrong("must be a JSON object") from None
     if not isinstance(document, dict):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from app.planner.intent import FieldError, TrainIntent
 from app.trainjobs import labels
@@ -119,7 +120,7 @@ def read_question(job: Job, runtime: RuntimeFacts | None) -> Question:
 def recorded_variables(annotations: Mapping[str, Any]) -> dict[str, str]:
     """Names and values an earlier answer of ours recorded; empty for anything else."""
     try:
-        listed = json.loads(text(annotations.get(labels.ENVIRONMENT)) or "[]")
+        listed = orjson.loads(text(annotations.get(labels.ENVIRONMENT)) or "[]")
     except (ValueError, RecursionError):
         return {}
     return {

@@ -133,7 +133,13 @@ def network_resources(*requirements: Mapping[str, Any]) -> dict[str, str]:
     for each in requirements:
         for side in ("requests", "limits"):
             stated = mapping_at(each, side).items()
-            merged.update({key: str(value) for key, value in stated if "/" in str(key)})
+            merged.update(
+                {
+                    key: str(value)
+                    for key, value in stated
+                    if isinstance(key, str) and "/" in key and isinstance(value, str | int | float)
+                }
+            )
     return merged
 
 

@@ -270,3 +270,33 @@ def test_a_slip_of_the_pen_is_told() -> None:
 def test_a_phase_that_is_no_text_is_no_running_job(door: str, phase: Any) -> None:
     old = {**manual_job(), "status": {"phase": phase}}
     assert answered(review_of(manual_job(numNodes=2), old), shipped(), door=door)["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("fabric", '{"bytes_per_second_per_gpu": 1e-320}', "bytes_per_second_per_gpu"),
+        ("pins", '{"tp": "\\ud800"}', "pins"),
+    ],
+    ids=["no-rate", "lone-surrogate"],
+)
+def test_hostile_annotations_are_refused_with_a_reason(name: str, text: str, words: str) -> None:
+    """Each of these was a 500 once."""
+    job = auto_job(numNodes=4)
+    job["metadata"]["annotations"] = {f"training.vsr.dev/{name}": text}
+    assert words in denial(job)["message"]
+
+
+@pytest.mark.parametrize(
+    "plan", ['{"filled":{"x":1%s}}' % ("0" * 400), '{"layout":{"dp":1%s}}' % ("0" * 400)]
+)
+def test_a_forged_plan_is_no_fault_of_ours(plan: str) -> None:
+    job = manual_job()
+    job["metadata"]["annotations"] = {"training.vsr.dev/plan": plan}
+    for door in ("mutate", "validate"):
+        assert "allowed" in answered(review_of(job), shipped(), door=door)
+
+
+def test_a_name_has_a_bound() -> None:
+    """Plans keep the name, so a long one would fill the cache."""
+    assert "253 characters" in denial(auto_job(model="x" * 1000))["message"]

@@ -87,7 +87,7 @@ def test_one_node_needs_no_network():
         ("roce-100", 12.5e9),
         ("ethernet-2.5", 2.5e9 / 64),
         ({"bytes_per_second_per_gpu": 5e10}, 50e9),
-        ({"bytes_per_second_per_gpu": 1}, 1),
+        ({"bytes_per_second_per_gpu": 1e6}, 1e6),
     ],
 )
 def test_a_stated_network_wins(fabric, rate):
