@@ -4,6 +4,8 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 IMAGE   ?= trainjob-advisor:dev
+# Of `make fuzz`: another every time unless it is given.
+SEED    ?= $(shell date +%s)
 # Kubernetes manifests that must always build.
 OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
@@ -34,7 +36,7 @@ demo: setup ## Start a server, send it a TrainJob, show the answer, stop it
 	@$(BIN)/python examples/demo.py
 
 test: setup ## Run the unit and property tests (minutes)
-	$(BIN)/python -m pytest -n 2 -m "not cluster and not browser and not faults"
+	$(BIN)/python -m pytest -n 2 -m "not cluster and not browser and not faults and not fuzz"
 
 test-faults: setup ## Break a running server: certificates, SIGTERM, slow clients
 	$(BIN)/python -m pytest -p no:randomly -m faults tests/faults
@@ -45,6 +47,9 @@ assets: ## Build kube-apiserver, etcd and kubectl for test-cluster (needs Go; ke
 test-cluster: setup ## Test against a real kube-apiserver (KUBEBUILDER_ASSETS, else what `make assets` built)
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(tests/cluster/assets/build.sh --where)}" \
 	  $(BIN)/python -m pytest -m cluster tests/cluster
+
+fuzz: setup ## Send 20,000 hostile inputs (minutes); SEED=n sends the same ones again
+	$(BIN)/python -m pytest -p no:randomly -m fuzz --hypothesis-seed=$(SEED) tests/fuzz
 
 browser: setup ## Test the page in a real browser (needs chromium)
 	$(BIN)/python -m pytest -m browser tests/browser
@@ -93,7 +98,7 @@ left-out: setup ## Errors on models and sources the fit has not seen (ten minute
 	$(BIN)/python -m benchmarks.left_out
 
 audit: setup ## Look for known vulnerabilities in the locked dependencies
-	$(BIN)/pip-audit --require-hashes -r requirements.lock
+	$(BIN)/pip-audit --strict --require-hashes -r requirements.lock
 
 lock: setup ## Resolve the dependencies again and pin them with hashes
 	$(BIN)/python -m pip install --quiet uv

@@ -1,0 +1,120 @@
+"""Both ways in, the rules every answer meets, and the count of what was sent."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import httpx
+import jsonpatch
+import orjson
+from structlog.testing import capture_logs
+
+from app.admission.decide import mutate, validate
+from app.admission.response import response_bytes
+from app.admission.review import MalformedReview, parse_review
+from app.http.app import create_app
+from app.http.settings import Settings
+from app.main import compose
+from tests.property.planner_strategies import catalog
+from tests.unit.http.client import Client
+from tests.vsr.reviews import shipped
+
+TALLY: Counter[str] = Counter()
+DECIDERS = {"mutate": mutate, "validate": validate}
+MAX_CPU_SECONDS = 1.0
+"""For one input, of this process: a busy neighbour on the machine is no fault of ours."""
+WARNING_BUDGET = 4096
+"""Characters in all warnings of one answer before the API server begins to cut."""
+FIELDS = {"uid", "allowed", "status", "patch", "patchType", "warnings", "auditAnnotations"}
+
+
+def through_admission(body: bytes, door: str) -> dict[str, Any] | None:
+    """The checked response of the deciders, None if the body is no review."""
+    TALLY[f"reviews through app.admission, {door}"] += 1
+    deps = shipped()
+    started = time.process_time()
+    try:
+        review = parse_review(body)
+    except MalformedReview:
+        return None
+    answer = response_bytes(review, DECIDERS[door](review, deps))
+    check_time(started)
+    return checked(orjson.loads(answer), orjson.loads(body), door)
+
+
+def through_http(body: bytes, door: str, **more: Any) -> httpx.Response:
+    """The checked answer of the application: a review, or an error of our shape."""
+    TALLY[f"reviews through the application, {door}"] += 1
+    http = client()
+    headers = {"Content-Type": "application/json", **more.pop("headers", {})}
+    started = time.process_time()
+    with capture_logs():
+        answer = http.post(f"/{door}", content=body, headers=headers, **more)
+    check_time(started)
+    if answer.status_code == httpx.codes.OK:
+        checked(answer.json(), orjson.loads(body), door)
+    else:
+        check_error(answer)
+    return answer
+
+
+@cache
+def client() -> Client:
+    """Of the application with the built-in catalog."""
+    return Client(create_app(compose(Settings(), catalog()).deps))
+
+
+def check_time(started: float, most: float = MAX_CPU_SECONDS) -> None:
+    """One input takes less than a second."""
+    assert time.process_time() - started < most
+
+
+def check_error(answer: httpx.Response) -> None:
+    """The request's fault, told in the one shape there is."""
+    assert 400 <= answer.status_code < 500, answer.text
+    assert answer.json().keys() == {"error"}
+    error = answer.json()["error"]
+    assert error.keys() == {"code", "message", "path"}
+    assert error["code"]
+    assert error["message"]
+
+
+def checked(answer: dict[str, Any], asked: dict[str, Any], door: str) -> dict[str, Any]:
+    """The response in `answer`, if the API server would take it."""
+    assert answer.keys() == {"apiVersion", "kind", "response"}
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: dict[str, Any] = answer["response"]
+    assert response.keys() <= FIELDS
+    assert response["uid"] == asked["request"]["uid"]
+    assert isinstance(response["allowed"], bool)
+    if not response["allowed"]:
+        assert 400 <= response["status"]["code"] < 500
+        assert response["status"]["message"]
+        assert "patch" not in response
+    _check_texts(response)
+    _check_patch(response, asked["request"], door)
+    return response
+
+
+def _check_texts(response: dict[str, Any]) -> None:
+    warnings = response.get("warnings", [])
+    assert all(isinstance(each, str) and each.isprintable() and each for each in warnings)
+    assert sum(map(len, warnings)) <= WARNING_BUDGET
+    audit = response.get("auditAnnotations", {})
+    assert all(isinstance(each, str) for each in audit.values())
+
+
+def _check_patch(response: dict[str, Any], request: dict[str, Any], door: str) -> None:
+    assert ("patch" in response) == ("patchType" in response)
+    if "patch" not in response:
+        return
+    assert door == "mutate"
+    assert request["operation"] != "DELETE"
+    assert response["patchType"] == "JSONPatch"
+    operations = orjson.loads(base64.b64decode(response["patch"], validate=True))
+    assert operations
+    jsonpatch.apply_patch(request["object"], operations)
