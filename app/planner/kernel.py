@@ -32,6 +32,7 @@ from app.planner.memory import (
 from app.planner.memory import StageParams as MemoryStageParams
 from app.planner.request import PlanRequest
 from app.planner.timing import (
+    Affine,
     cp_seconds_per_layer,
     dp_traffic,
     ep_seconds_per_layer,
@@ -156,6 +157,16 @@ class SharedCosts:
         self.optimizer = optimizer
 
 
+def once_and_again(once: Affine, twice: Affine) -> tuple[float, float, float, float]:
+    """Traffic without recomputation, per token and fixed, and what recomputation adds to each."""
+    return (
+        once.per_token,
+        once.fixed,
+        twice.per_token - once.per_token,
+        twice.fixed - once.fixed,
+    )
+
+
 class Kernel:
     """Coefficients of one request, computed on demand."""
 
@@ -251,12 +262,7 @@ class Kernel:
             twice = tp_seconds_per_layer(
                 self.request, layout, routed=routed, recompute_fraction=1.0
             )
-            found = (
-                once.per_token,
-                once.fixed,
-                twice.per_token - once.per_token,
-                twice.fixed - once.fixed,
-            )
+            found = once_and_again(once, twice)
             self._tp[key] = found
         return found
 
@@ -277,12 +283,7 @@ class Kernel:
         if found is None:
             once = ep_seconds_per_layer(self.request, layout, recompute_fraction=0.0)
             twice = ep_seconds_per_layer(self.request, layout, recompute_fraction=1.0)
-            found = (
-                once.per_token,
-                once.fixed,
-                twice.per_token - once.per_token,
-                twice.fixed - once.fixed,
-            )
+            found = once_and_again(once, twice)
             self._ep[key] = found
         return found
 

@@ -11,11 +11,11 @@ import orjson
 from app.planner.intent import FieldError, TrainIntent
 from app.trainjobs import labels
 from app.trainjobs.adapter import Job
-from app.trainjobs.document import mapping_at, texts_at
+from app.trainjobs.document import mapping_at, texts_at, words_at
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.contract import Launcher, Stated, mentions, stated_by
 from app.trainjobs.kubeflow.inputs import MODEL_KEYS, PIN_FIELDS, Inputs, read_inputs
-from app.trainjobs.kubeflow.reading import mappings, positive_integer, text, texts
+from app.trainjobs.kubeflow.reading import mappings, positive_integer, text
 from app.trainjobs.kubeflow.runtimes import RuntimeFacts
 from app.trainjobs.kubeflow.shown import (
     GpuCount,
@@ -104,7 +104,7 @@ def read_question(job: Job, runtime: RuntimeFacts | None) -> Question:
         theirs=theirs,
         ours=ours,
         stated=stated,
-        command=" ".join([*texts(trainer.get("command")), *texts(trainer.get("args"))]),
+        command=" ".join([*words_at(trainer, "command"), *words_at(trainer, "args")]),
         errors=(
             *inputs.errors,
             *node_errors,

@@ -18,11 +18,6 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def texts(value: Any) -> list[str]:
-    """The items of `value` that are strings, if it is a list."""
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
 def positive_integer(value: Any) -> int | None:
     """`value` as a whole number of at least 1, written as a number or in digits; else `None`."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:

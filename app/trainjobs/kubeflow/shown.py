@@ -13,9 +13,9 @@ from typing import Any
 
 from app.planner.intent import FieldError
 from app.trainjobs.adapter import Job
-from app.trainjobs.document import mapping_at, texts_at
+from app.trainjobs.document import mapping_at, texts_at, words_at
 from app.trainjobs.kubeflow import names
-from app.trainjobs.kubeflow.reading import mappings, positive_integer, text, texts
+from app.trainjobs.kubeflow.reading import mappings, positive_integer, text
 from app.trainjobs.kubeflow.runtimes import DEFAULT_TARGET, RuntimeFacts
 
 REQUIRED_AFFINITY = (
@@ -216,7 +216,7 @@ def _single_values(terms: list[Mapping[str, Any]]) -> dict[str, str]:
 def _expressions(term: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for expression in mappings(term.get("matchExpressions")):
-        values = texts(expression.get("values"))
+        values = words_at(expression, "values")
         if expression.get("operator") == "In" and len(values) == 1:
             found[text(expression.get("key"))] = values[0]
     return found
