@@ -10,7 +10,7 @@ SEED    ?= $(shell date +%s)
 OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz browser \
+.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium browser \
         bench compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
@@ -51,7 +51,10 @@ test-cluster: setup ## Test against a real kube-apiserver (KUBEBUILDER_ASSETS, e
 fuzz: setup ## Send 20,000 hostile inputs (minutes); SEED=n sends the same ones again
 	$(BIN)/python -m pytest -p no:randomly -m fuzz --hypothesis-seed=$(SEED) tests/fuzz
 
-browser: setup ## Test the page in a real browser (needs chromium)
+chromium: setup ## Install Chromium for `make browser` where there is none
+	@tests/browser/chromium.sh $(CURDIR)/$(BIN)/python
+
+browser: setup ## Test the page in a real browser (`make chromium` installs one)
 	$(BIN)/python -m pytest -m browser tests/browser
 
 lint: setup ## Check style and formatting
@@ -71,7 +74,7 @@ rooms: setup ## Check that imports only point the one way
 manifests: ## Build every kustomization (needs kubectl)
 	@for overlay in $(OVERLAYS); do kubectl kustomize $$overlay >/dev/null && echo "$$overlay builds" || exit 1; done
 
-ci: lint types rooms test-faults test ## What CI runs
+ci: lint types rooms test-faults test browser ## What CI runs
 
 bench: setup ## Measure the search and a server (a minute)
 	$(BIN)/trainjob-advisor bench search

@@ -1,9 +1,7 @@
-"""A real service process and Debian's chromium; skipped where there is no chromium."""
+"""A real service process and a real Chromium; without one skipped, or failed in CI."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.browser.chromium import MISSING, chromium, must_run
 from tests.faults.pairs import SecretVolume, TestAuthority
 from tests.faults.service import serving
 
@@ -21,18 +20,15 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 DESKTOP = {"width": 1440, "height": 1000}
 ANSWER_MILLISECONDS = 20_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks everything in this folder `browser`; says what is missing instead of failing."""
+    """Marks everything in this folder `browser`."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            if CHROMIUM is None:
-                item.add_marker(pytest.mark.skip("no chromium: apt-get install chromium"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,11 +62,21 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield service.url
 
 
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The browser to start."""
+    found = chromium()
+    if found is None:
+        refuse = pytest.fail if must_run() else pytest.skip
+        refuse(MISSING)
+    return found
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(program: str) -> Iterator[Browser]:
     """One browser for the visits of a module; its event loop must not outlive them."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        running = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield running
         running.close()
 
