@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from app.observability.metrics import Metrics
 from app.planner.hardware import Cluster
-from app.planner.request import NoFeasiblePlan, Plan, Planner, PlanRequest
+from app.planner.request import NoFeasiblePlan, Plan, Planner, PlanRequest, Stop, never
 
 Clock = Callable[[], float]
 
@@ -39,7 +39,7 @@ class CachedPlanner:
         self._hits, self._misses = (metrics.cache_lookups.labels(each) for each in ("hit", "miss"))
         self._plans: LRUCache[Hashable, Plan | NoFeasiblePlan] = LRUCache(maxsize=max(size, 1))
 
-    def __call__(self, request: PlanRequest) -> Plan | NoFeasiblePlan:
+    def __call__(self, request: PlanRequest, *, stop: Stop = never) -> Plan | NoFeasiblePlan:
         """The plan for `request`, from the cache when it was asked before."""
         with self._lock:
             key = self._key(request)
@@ -47,15 +47,15 @@ class CachedPlanner:
         (self._misses if known is None else self._hits).inc()
         if known is not None:
             return known
-        answer = self._measured(request)
+        answer = self._measured(request, stop)
         with self._lock:
             self._plans[key] = answer
             self._metrics.cache_entries.set(len(self._plans))
         return answer
 
-    def _measured(self, request: PlanRequest) -> Plan | NoFeasiblePlan:
+    def _measured(self, request: PlanRequest, stop: Stop) -> Plan | NoFeasiblePlan:
         started = self._clock()
-        answer = self._search(request)
+        answer = self._search(request, stop=stop)
         self._metrics.search_duration.observe(self._clock() - started)
         self._metrics.candidates.observe(answer.search.evaluated)
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.efficiency import Efficiency
@@ -210,5 +211,27 @@ class NoFeasiblePlan:
     request: PlanRequest
 
 
-Planner = Callable[[PlanRequest], Plan | NoFeasiblePlan]
-"""What admission and the advisor call to plan: the search itself, or a cache before it."""
+Stop = Callable[[], bool]
+"""Whether the caller no longer waits. The planner has no clock: who calls it may have one."""
+
+
+def never() -> bool:
+    """The `Stop` of a caller that waits for as long as it takes."""
+    return False
+
+
+class OutOfTime(Exception):  # noqa: N818 - it names what happened, which is nobody's error
+    """The caller's `stop` was true before there was an answer."""
+
+
+def keep_going(stop: Stop) -> None:
+    """Raises `OutOfTime` when the caller no longer waits."""
+    if stop():
+        raise OutOfTime
+
+
+class Planner(Protocol):
+    """What admission and the advisor call to plan: the search itself, or a cache before it."""
+
+    def __call__(self, request: PlanRequest, *, stop: Stop = never) -> Plan | NoFeasiblePlan:
+        """The answer. Raises `OutOfTime` when `stop` was true before there was one."""

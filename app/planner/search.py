@@ -11,6 +11,8 @@ Why no pruning loses the optimum:
   least as many microbatches in flight, since 2 (pp - i - 1) + (v - 1) pp + 1 >= v (pp - i) for
   every stage i and v >= 2, and m v >= v (pp - i).
 Equal times are ordered by `moving_parts`, so the answer does not depend on the order of visits.
+
+`stop` is asked before every node and every leanest layout, of remedies too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ from app.planner.kernel import LOWERED, Kernel, PassCosts, SharedCosts
 from app.planner.layout import Layout
 from app.planner.memory import in_flight
 from app.planner.refuse import refused
-from app.planner.request import Estimate, NoFeasiblePlan, Plan, PlanRequest, SearchStats
+from app.planner.request import (
+    Estimate,
+    NoFeasiblePlan,
+    Plan,
+    PlanRequest,
+    SearchStats,
+    Stop,
+    keep_going,
+    never,
+)
 from app.planner.space import Node, count_leaves, fills, groups, leaf, moving_parts
 
 INFEASIBLE = float("inf")
@@ -300,12 +311,13 @@ def search_leaves(
                 best.take(seconds, found)
 
 
-def best_layout(request: PlanRequest) -> Incumbent:
+def best_layout(request: PlanRequest, *, stop: Stop = never) -> Incumbent:
     """The best leaf of the whole space; its `layout` is `None` when nothing legal fits."""
     kernel, best = Kernel(request), Incumbent()
     room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
     ordered: list[tuple[float, int, Node]] = []
     for nodes in groups(request):
+        keep_going(stop)
         passes = cheapest_passes(kernel, nodes[0])
         for node in nodes:
             ordered.append((node_bound(kernel, node, passes), len(ordered), node))
@@ -314,15 +326,18 @@ def best_layout(request: PlanRequest) -> Incumbent:
     for bound, _, node in ordered:
         if bound > best.seconds:
             break
+        keep_going(stop)
         visit = Visit(kernel, node, room)
         if visit.layouts:
             search_node(kernel, visit, best)
     return best
 
 
-def best_estimate(request: PlanRequest) -> tuple[Estimate | None, SearchStats]:
+def best_estimate(
+    request: PlanRequest, *, stop: Stop = never
+) -> tuple[Estimate | None, SearchStats]:
     """The best layout's estimate, or `None` when nothing legal fits."""
-    best = best_layout(request)
+    best = best_layout(request, stop=stop)
     stats = SearchStats(
         configurations=best.configurations,
         evaluated=best.evaluated,
@@ -334,26 +349,35 @@ def best_estimate(request: PlanRequest) -> tuple[Estimate | None, SearchStats]:
     return estimate(request, best.layout), stats
 
 
-def plan(request: PlanRequest) -> Plan | NoFeasiblePlan:
-    """The fastest legal layout that fits, explained; or why there is none."""
-    found, stats = best_estimate(request)
-    if found is None:
-        return refused(request, stats, nearest=leanest(request), fits=fits_somewhere)
-    return explained(request, found, stats)
+def plan(request: PlanRequest, *, stop: Stop = never) -> Plan | NoFeasiblePlan:
+    """The fastest legal layout that fits, explained; or why there is none.
+
+    Raises `OutOfTime` when `stop` was true before the answer was there.
+    """
+    found, stats = best_estimate(request, stop=stop)
+    if found is not None:
+        return explained(request, found, stats)
+    return refused(
+        request,
+        stats,
+        nearest=leanest(request, stop=stop),
+        fits=lambda changed: fits_somewhere(changed, stop=stop),
+    )
 
 
-def fits_somewhere(request: PlanRequest) -> bool:
+def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
     """Whether any legal layout of the request fits.
 
     The smallest microbatch without interleaving holds least, so a node none of whose such leaves
     fits has none that does.
     """
     if request.pins.vpp not in (None, 1):
-        return any(interleaved_fits(request))
+        return any(interleaved_fits(request, stop=stop))
     kernel = Kernel(request)
     room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
     for nodes in groups(request):
         for node in nodes:
+            keep_going(stop)
             smallest = node.axes.microbatches[0]
             for most in Visit(kernel, node, room).most:
                 if max(most) >= smallest:
@@ -361,22 +385,24 @@ def fits_somewhere(request: PlanRequest) -> bool:
     return False
 
 
-def interleaved_fits(request: PlanRequest) -> Iterator[bool]:
+def interleaved_fits(request: PlanRequest, *, stop: Stop = never) -> Iterator[bool]:
     """Whether each of the leanest layouts fits, for requests that pin an interleaved schedule."""
     kernel = Kernel(request)
     limit = limit_bytes(request)
     host_limit = float(request.cluster.host_memory_bytes_per_node)
     for layout in lean_leaves(request):
+        keep_going(stop)
         device, host = kernel.worst_bytes(layout)
         yield device <= limit and (not host_limit or host <= host_limit)
 
 
-def leanest(request: PlanRequest) -> Estimate | None:
+def leanest(request: PlanRequest, *, stop: Stop = never) -> Estimate | None:
     """The legal layout that needs least memory, fitting or not."""
     kernel = Kernel(request)
     best: Layout | None = None
     least = INFEASIBLE
     for layout in lean_leaves(request):
+        keep_going(stop)
         device, _ = kernel.worst_bytes(layout)
         if device < least:
             best, least = layout, device

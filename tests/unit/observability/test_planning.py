@@ -11,7 +11,7 @@ from app.catalog.loader import load_catalog
 from app.observability.metrics import Metrics
 from app.observability.planning import FACTS_KEPT, CachedPlanner, Keys
 from app.planner.intent import TrainIntent
-from app.planner.request import NoFeasiblePlan, Pins, Plan, PlanRequest
+from app.planner.request import NoFeasiblePlan, OutOfTime, Pins, Plan, PlanRequest, Stop, never
 from app.planner.search import plan
 
 
@@ -34,10 +34,10 @@ class Counting:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, request: PlanRequest) -> Plan | NoFeasiblePlan:
+    def __call__(self, request: PlanRequest, *, stop: Stop = never) -> Plan | NoFeasiblePlan:
         """The plan."""
         self.calls += 1
-        return plan(request)
+        return plan(request, stop=stop)
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -113,7 +113,8 @@ def test_threads_get_the_same_plan(metrics: Metrics, request_: PlanRequest) -> N
 def test_a_search_that_fails_leaves_nothing_behind(metrics: Metrics, request_: PlanRequest) -> None:
     answers = iter([RuntimeError("bug"), plan(request_)])
 
-    def search(_: PlanRequest) -> Plan | NoFeasiblePlan:
+    def search(_: PlanRequest, *, stop: Stop = never) -> Plan | NoFeasiblePlan:
+        del stop
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -123,3 +124,16 @@ def test_a_search_that_fails_leaves_nothing_behind(metrics: Metrics, request_: P
     with pytest.raises(RuntimeError):
         planner(request_)
     assert planner(request_).request == request_
+
+
+def test_a_caller_who_left_leaves_nothing_behind(metrics: Metrics, request_: PlanRequest) -> None:
+    """A search given up is no answer for those who wait."""
+    planner = CachedPlanner(Counting(), metrics, size=8)
+    with pytest.raises(OutOfTime):
+        planner(request_, stop=lambda: True)
+    assert planner(request_) == plan(request_)
+
+
+def test_what_is_known_is_answered_at_once(metrics: Metrics, request_: PlanRequest) -> None:
+    planner = CachedPlanner(Counting(), metrics, size=8)
+    assert planner(request_) is planner(request_, stop=lambda: True)
