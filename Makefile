@@ -10,7 +10,7 @@ SEED    ?= $(shell date +%s)
 OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium browser \
+.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium browser docs golden screenshots \
         bench compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
@@ -56,6 +56,17 @@ chromium: setup ## Install Chromium for `make browser` where there is none
 
 browser: setup ## Test the page in a real browser (`make chromium` installs one)
 	$(BIN)/python -m pytest -m browser tests/browser
+
+docs: setup ## Write what the planner says into README.md and docs/ anew
+	$(BIN)/python examples/readme.py
+	$(BIN)/python examples/worked.py
+	$(BIN)/python benchmarks/collective_environment_page.py
+
+golden: setup ## Write the golden answers of admission anew; read the difference
+	REWRITE_GOLDEN=1 $(BIN)/python -m pytest tests/golden
+
+screenshots: setup ## Take the pictures of docs/page.md anew; look at them
+	$(BIN)/python -m tests.browser.screenshots
 
 lint: setup ## Check style and formatting
 	$(BIN)/ruff check .
