@@ -24,6 +24,8 @@ from app.advisor.published import Excluded
 from app.catalog.loader import load_catalog
 from benchmarks.calibrate import constants, usable
 from benchmarks.left_out import RESULT
+from benchmarks.markdown import table
+from benchmarks.plans_page import plans_section
 
 DOCS = Path(__file__).parents[1] / "docs"
 IMAGES = DOCS / "images"
@@ -77,13 +79,6 @@ UNEXPLAINED = """## What we can't explain
 - **LoRA in NeMo AutoModel** runs at 80 % of what we predict; its kernels and recomputation are
   not stated.
 """
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
 
 
 def left_out() -> dict[tuple[str, str], tuple[str, str]]:
@@ -227,7 +222,8 @@ def save(figure: plt.Figure, name: str) -> None:
 
 def page() -> str:
     """The page."""
-    measured, left = measured_runs(DEFAULT_DATA, load_catalog())
+    catalog = load_catalog()
+    measured, left = measured_runs(DEFAULT_DATA, catalog)
     found = compare(measured)
     plots(found)
     fitted = usable(measured)
@@ -240,6 +236,7 @@ def page() -> str:
         "## The order of layouts\n",
         ORDER,
         choices_table(choices(found)),
+        plans_section(catalog),
         METHOD.format(constants=number, runs=sum(len(runs) for runs in fitted.values())),
     ]
     for by in ("source", "gpu", "framework", "precision"):
