@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from app.admission.decide import Deps as AdmissionDeps
 from app.admission.decide import mutate, validate
@@ -19,15 +22,14 @@ from app.admission.response import response_bytes
 from app.admission.review import MalformedReview, Review, parse_review
 from app.http.bodies import read_json_bytes
 from app.http.deps import Deps
-from app.http.documents import REVIEW_OPERATION
 from app.http.errors import RequestError
-from app.observability.reviews import DoorName, ReviewRecord, record_review
+from app.observability.reviews import DoorName, Recorder, ReviewRecord
 
 Decide = Callable[[Review, AdmissionDeps], Decision]
 DECIDERS: dict[DoorName, Decide] = {"mutate": mutate, "validate": validate}
 
-REFERENCE_PATHS = "/{}-training-vsr-dev-v1alpha1-trainjob"
-"""Where webhook configurations of the first TrainJob operator point to."""
+PATHS = ("/{}", "/{}-training-vsr-dev-v1alpha1-trainjob")
+"""Of a door; the second is where webhook configurations of the first TrainJob operator point to."""
 
 MAX_TIMEOUT_SECONDS = 30.0
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)?")
@@ -46,61 +48,80 @@ class Deadline:
             raise RequestError(504, "the time the caller gave in `timeout` is over")
 
 
-def admission_router(deps: Deps) -> APIRouter:
-    """The webhook's routes."""
-    router = APIRouter(tags=["webhook"])
+def admission_routes(deps: Deps) -> list[Route]:
+    """The webhook's routes.
 
-    def add(door: DoorName, path: str, *, in_schema: bool) -> None:
-        async def answer(request: Request) -> Response:
-            return await answer_review(request, deps, door)
-
-        router.add_api_route(
-            path,
-            answer,
-            methods=["POST"],
-            name=door,
-            include_in_schema=in_schema,
-            openapi_extra=REVIEW_OPERATION[door],
-        )
-
-    for door in DECIDERS:
-        add(door, f"/{door}", in_schema=True)
-        add(door, REFERENCE_PATHS.format(door), in_schema=False)
-    return router
+    The framework routes to them and answers what they raise. What it does for other routes, finding
+    arguments and making a response of a value, takes longer than a review with a known plan.
+    """
+    recorder = Recorder(deps.metrics, catalog_version=deps.desk.catalog.version)
+    endpoints = {door: ReviewEndpoint(door=door, deps=deps, record=recorder) for door in DECIDERS}
+    return [
+        Route(path.format(door), endpoint, methods=["POST"], name=door)
+        for door, endpoint in endpoints.items()
+        for path in PATHS
+    ]
 
 
-async def answer_review(request: Request, deps: Deps, door: DoorName) -> Response:
-    """Read, decide, answer. Raises `RequestError` for what is not a review."""
-    budget_seconds = timeout_seconds(request.query_params.get("timeout", ""))
-    deadline = Deadline(at=deps.clock() + budget_seconds)
-    limits = replace(deps.limits, seconds=min(deps.limits.seconds, budget_seconds))
-    body = await read_json_bytes(request, limits)
-    if deps.prepare is not None:
-        await deps.prepare(body, deadline.at - deps.clock())
-    deadline.check(deps.clock())
-    return Response(decide_bytes(body, deps, door), media_type="application/json")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewEndpoint:
+    """An ASGI application: reads one review, decides and answers it.
+
+    Every review is counted and logged, whatever comes of it.
+    """
+
+    door: DoorName
+    deps: Deps
+    record: Callable[[ReviewRecord], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises `RequestError` for what is not a review."""
+        deps = self.deps
+        budget_seconds = timeout_seconds(timeout_of(scope["query_string"]))
+        deadline = Deadline(at=deps.clock() + budget_seconds)
+        seconds = min(deps.limits.seconds, budget_seconds)
+        body = await read_json_bytes(Request(scope, receive), deps.limits, seconds=seconds)
+        received = deps.clock()
+        deadline.check(received)
+        review = self.parsed(body, received)
+        if deps.prepare is not None:
+            await deps.prepare(review, deadline.at - received)
+            deadline.check(deps.clock())
+        content = self.decided(review, received)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(content)),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    def parsed(self, body: bytes, received: float) -> Review:
+        """The review in `body`. Raises `RequestError` (400)."""
+        try:
+            return parse_review(body)
+        except MalformedReview as problem:
+            self._recorded("malformed", received)
+            raise RequestError(400, str(problem), code="malformed_review") from problem
+
+    def decided(self, review: Review, received: float) -> bytes:
+        """The response to `review`."""
+        try:
+            decision = DECIDERS[self.door](review, self.deps.admission)
+            answer = response_bytes(review, decision)
+        except Exception as problem:
+            self._recorded("failed", received, review=review, error=type(problem).__name__)
+            raise
+        self._recorded(decision.outcome, received, review=review, decision=decision)
+        return answer
+
+    def _recorded(self, outcome: str, received: float, **more: Any) -> None:
+        seconds = self.deps.clock() - received
+        self.record(ReviewRecord(door=self.door, outcome=outcome, duration_seconds=seconds, **more))
 
 
-def decide_bytes(body: bytes, deps: Deps, door: DoorName) -> bytes:
-    """The response to the review in `body`; counted and logged whatever comes of it."""
-    started = deps.clock()
-    record = ReviewRecord(door=door, outcome="failed", duration_seconds=0.0)
-    try:
-        review = parse_review(body)
-        record = replace(record, review=review)
-        decision = DECIDERS[door](review, deps.admission)
-        answer = response_bytes(review, decision)
-        record = replace(record, decision=decision, outcome=decision.outcome)
-    except MalformedReview as problem:
-        record = replace(record, outcome="malformed")
-        raise RequestError(400, str(problem), code="malformed_review") from problem
-    except Exception as problem:
-        record = replace(record, error=type(problem).__name__)
-        raise
-    finally:
-        record = replace(record, duration_seconds=deps.clock() - started)
-        record_review(record, deps.metrics, catalog_version=deps.desk.catalog.version)
-    return answer
+def timeout_of(query: bytes) -> str:
+    """`timeout` of a query string, "" without one."""
+    return dict(parse_qsl(query.decode("latin-1"))).get("timeout", "")
 
 
 def timeout_seconds(text: str) -> float:

@@ -11,14 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp
 
-from app.http.admission import admission_router
+from app.http.admission import admission_routes
 from app.http.advisor import advisor_router
 from app.http.deps import Deps
-from app.http.documents import COMPONENTS
+from app.http.documents import COMPONENTS, REVIEW_PATHS
 from app.http.door import Door, on_our_fault
 from app.http.errors import JsonResponse, RequestError, error_response, http_error
 from app.http.page_files import page_router
 from app.http.probes import probe_router
+from app.observability.metrics import Series
 
 PAGE = Path(__file__).parent / "page"
 PAGE_HEADERS = {
@@ -34,7 +35,7 @@ PAGE_HEADERS = {
 def create_app(deps: Deps) -> ASGIApp:
     """The application of the HTTPS port."""
     app = _bare("TrainJob Advisor", deps)
-    app.include_router(admission_router(deps))
+    app.router.routes.extend(admission_routes(deps))
     app.include_router(advisor_router(deps))
     app.include_router(probe_router(deps.health, deps.metrics))
     app.include_router(page_router())
@@ -62,7 +63,11 @@ def _bare(title: str, deps: Deps) -> FastAPI:
 
 def _behind_door(app: FastAPI, deps: Deps) -> ASGIApp:
     # The framework answers an exception and raises it again; the door logs it.
-    return Door(app=app, metrics=deps.metrics, draining=lambda: deps.health.draining)
+    return Door(
+        app=app,
+        requests=Series(deps.metrics.http_requests),
+        draining=lambda: deps.health.draining,
+    )
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:
@@ -90,7 +95,8 @@ def _add_documentation(app: FastAPI, deps: Deps) -> None:
 
 
 def openapi_document(app: FastAPI, version: str) -> dict[str, Any]:
-    """The OpenAPI document, with the bodies that our own readers check."""
+    """The OpenAPI document, with the routes and bodies that are our own to serve and check."""
     document = get_openapi(title=app.title, version=version, routes=app.routes)
+    document["paths"] = {**REVIEW_PATHS, **document["paths"]}
     document.setdefault("components", {}).setdefault("schemas", {}).update(COMPONENTS)
     return document

@@ -45,17 +45,20 @@ class BodyLimits:
     budget: Budget = field(default_factory=lambda: Budget(limit_bytes=64 * 1024 * 1024))
 
 
-async def read_json_bytes(request: Request, limits: BodyLimits) -> bytes:
-    """The body of a JSON request, not parsed. Raises `RequestError`."""
+async def read_json_bytes(
+    request: Request, limits: BodyLimits, *, seconds: float | None = None
+) -> bytes:
+    """The body of a JSON request, not parsed, within `seconds` if given. Raises `RequestError`."""
+    patience = limits.seconds if seconds is None else seconds
     _require_json(request)
     _check_length(request, limits)
     try:
-        async with asyncio.timeout(limits.seconds):
+        async with asyncio.timeout(patience):
             return await _collect(request, limits)
     except TimeoutError:
         raise RequestError(
             408,
-            f"the body must arrive within {limits.seconds:g} seconds",
+            f"the body must arrive within {patience:g} seconds",
             headers={"Connection": "close"},
         ) from None
     except ClientDisconnect:

@@ -500,14 +500,16 @@ TIMEOUT: Schema = {
     "schema": {"type": "string"},
     "description": "how long the caller waits, as the API server sends it: `10s`",
 }
-REVIEW_OPERATION: dict[str, Schema] = {
-    name: operation(
-        summary,
-        request=reference("AdmissionReviewRequest"),
-        answer=reference("AdmissionReviewResponse"),
-        failures=(*ERRORS_OF_BODIES, "504"),
-    )
-    | {"parameters": [TIMEOUT]}
+REVIEW_PATHS: dict[str, Schema] = {
+    f"/{name}": {
+        "post": {"tags": ["webhook"], "operationId": name, "parameters": [TIMEOUT]}
+        | operation(
+            summary,
+            request=reference("AdmissionReviewRequest"),
+            answer=reference("AdmissionReviewResponse"),
+            failures=(*ERRORS_OF_BODIES, "504"),
+        )
+    }
     for name, summary in {
         "mutate": "Defaults, plan and environment of a TrainJob, as a patch.",
         "validate": "Whether a TrainJob may be stored; every reason if it may not.",

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import Counter
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.errors import RequestError, error_response
 from app.observability.logs import logger
-from app.observability.metrics import Metrics
+from app.observability.metrics import Series
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 INTERNAL = "internal error: the request was not the cause; the log of this process has the details"
@@ -20,10 +21,13 @@ INTERNAL = "internal error: the request was not the cause; the log of this proce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """ASGI middleware: a log line for what nobody caught, `Connection: close` when draining."""
+    """ASGI middleware: a log line for what nobody caught, `Connection: close` when draining.
+
+    `requests` are counted by route template, method and status.
+    """
 
     app: ASGIApp
-    metrics: Metrics
+    requests: Series[Counter]
     draining: Callable[[], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +58,7 @@ class Door:
 
     def _count(self, scope: Scope, status: int) -> None:
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self.metrics.http_requests.labels(_route(scope), method, str(status)).inc()
+        self.requests[_route(scope), method, str(status)].inc()
 
 
 async def on_our_fault(request: Request, error: Exception) -> Response:

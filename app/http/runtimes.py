@@ -18,8 +18,9 @@ import httpx
 import orjson
 from cachetools import TTLCache
 
-from app.admission.review import MalformedReview, Review, parse_review
+from app.admission.review import Review
 from app.trainjobs.kubeflow import (
+    GROUP,
     RuntimeFacts,
     RuntimeReference,
     runtime_facts,
@@ -30,8 +31,8 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MAX_CONNECTIONS: Final = 32
 MAX_RUNTIMES: Final = 1024
 
-Prepare = Callable[[bytes, float], Awaitable[None]]
-"""What `/mutate` and `/validate` await before they decide: a body, and the seconds it may take."""
+Prepare = Callable[[Review, float], Awaitable[None]]
+"""What `/mutate` and `/validate` await before they decide, and the seconds it may take."""
 
 
 class NotInCluster(RuntimeError):  # noqa: N818 - it says where we are
@@ -165,23 +166,13 @@ class RuntimeReader:
 def prepare_with(reader: RuntimeReader) -> Prepare:
     """The step before deciding that makes a review's runtime known, if it has one of interest."""
 
-    async def prepare(body: bytes, seconds: float) -> None:
-        # Most bodies have nothing to do with us: two searches are cheaper than a second parse.
-        if b"trainer.kubeflow.org" not in body or b"training.vsr.dev/plan" not in body:
-            return
-        review = _review(body)
-        reference = wanted_runtime(review.for_adapter) if review is not None else None
+    async def prepare(review: Review, seconds: float) -> None:
+        ours = review.group == GROUP
+        reference = wanted_runtime(review.for_adapter) if ours else None
         if reference is not None:
             await reader.prefetch(reference, seconds / 2)
 
     return prepare
-
-
-def _review(body: bytes) -> Review | None:
-    try:
-        return parse_review(body)
-    except MalformedReview:
-        return None
 
 
 def open_reader(

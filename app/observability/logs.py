@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
 
+import orjson
 import structlog
 import structlog.tracebacks
 
@@ -18,35 +21,32 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 # Shared by our own lines and those of the libraries.
 _SHARED: tuple[Any, ...] = (
-    structlog.contextvars.merge_contextvars,
-    structlog.stdlib.add_log_level,
+    structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
 
 
 def configure_logging(*, level: LogLevel, form: LogFormat, stream: TextIO | None = None) -> None:
-    """Send our lines and the libraries' to `stream` (standard output) in one form."""
+    """Send our lines and the libraries' to `stream` (standard output) in one form.
+
+    Ours go to it as bytes and past the standard library's logging, which takes ten times as long
+    for a line, and every review has one.
+    """
     out = stream or sys.stdout
     as_text = form == "text" or (form == "auto" and out.isatty())
     number = logging.getLevelNamesMapping()[level.upper()]
+    rendered = _text() if as_text else _json()
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *_SHARED,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[*_SHARED, *rendered, _encoded],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.BytesLoggerFactory(file=out.buffer),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *(_text() if as_text else _json()),
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered],
         )
     )
     root = logging.getLogger()
@@ -60,10 +60,15 @@ def configure_logging(*, level: LogLevel, form: LogFormat, stream: TextIO | None
 def _json() -> tuple[Any, ...]:
     # Where it went wrong, without local variables: those hold jobs, and jobs hold secrets.
     plain = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    return (
-        structlog.processors.ExceptionRenderer(plain),
-        structlog.processors.JSONRenderer(sort_keys=False),
-    )
+    return structlog.processors.ExceptionRenderer(plain), json_line
+
+
+def json_line(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> str:
+    """The line as JSON, whatever is in it: what orjson refuses (half a surrogate) is escaped."""
+    try:
+        return orjson.dumps(fields, default=repr).decode()
+    except TypeError:
+        return json.dumps(fields, default=repr)
 
 
 def _text() -> tuple[Any, ...]:
@@ -71,6 +76,10 @@ def _text() -> tuple[Any, ...]:
     return (structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain),)
 
 
+def _encoded(_logger: Any, _method: str, line: Any) -> bytes:
+    return str(line).encode("utf-8", "backslashreplace")
+
+
 def logger() -> Any:
     """The service's logger. Lines are data: an event name and fields, no prose."""
-    return structlog.stdlib.get_logger("trainjob_advisor")
+    return structlog.get_logger()

@@ -6,6 +6,8 @@ people is docs/metrics.md, and a test compares the two.
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -30,6 +32,22 @@ RELOADS = ("loaded", "rejected")
 REVIEW_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10, 30)
 SEARCH_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1)
 CANDIDATES = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
+
+
+Family = TypeVar("Family", Counter, Gauge, Histogram)
+
+
+class Series(dict[tuple[str, ...], Family], Generic[Family]):
+    """The series of one family by their label values, each looked up there once."""
+
+    def __init__(self, family: Family) -> None:
+        super().__init__()
+        self._family: Family = family
+
+    def __missing__(self, labels: tuple[str, ...]) -> Family:
+        found: Family = self._family.labels(*labels)
+        self[labels] = found
+        return found
 
 
 class Metrics:

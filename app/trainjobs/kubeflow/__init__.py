@@ -1,6 +1,6 @@
 """Kubeflow's TrainJob: `trainer.kubeflow.org/v1alpha1`, Trainer 2.0 to 2.4, in one adapter."""
 
-from app.trainjobs.kubeflow.adapter import KubeflowAdapter, wanted_runtime
+from app.trainjobs.kubeflow.adapter import GROUP, KubeflowAdapter, wanted_runtime
 from app.trainjobs.kubeflow.runtimes import (
     KnownRuntimes,
     NoRuntimes,
@@ -11,6 +11,7 @@ from app.trainjobs.kubeflow.runtimes import (
 )
 
 __all__ = [
+    "GROUP",
     "KnownRuntimes",
     "KubeflowAdapter",
     "NoRuntimes",

@@ -46,6 +46,7 @@ from app.trainjobs.kubeflow.runtimes import (
 )
 from app.trainjobs.kubeflow.shown import variables
 
+GROUP = "trainer.kubeflow.org"
 LAYOUT_VARIABLES = frozenset(each.name for each in ALWAYS)
 JUDGED_DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "recompute", "precision")
 
@@ -65,7 +66,7 @@ class KubeflowAdapter:
     runtimes: KnownRuntimes = field(default_factory=NoRuntimes)
     gpu_name: GpuName = _same_spelling
     judges_updates: bool = False
-    group: str = "trainer.kubeflow.org"
+    group: str = GROUP
     version: str = "v1alpha1"
     kind: str = "TrainJob"
     resource: str = "trainjobs"

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from app.admission.review import read_review
 from app.http.runtimes import (
     ClusterAccess,
     NotInCluster,
@@ -221,8 +222,8 @@ def test_a_missing_token_is_a_failure_like_any_other(tmp_path):
     asyncio.run(scene())
 
 
-def review_bytes(created, *, operation="CREATE"):
-    named = {"group": "trainer.kubeflow.org", "version": "v1alpha1"}
+def review(created, *, operation="CREATE", group="trainer.kubeflow.org"):
+    named = {"group": group, "version": "v1alpha1"}
     request = {
         "uid": "1",
         "kind": {**named, "kind": "TrainJob"},
@@ -231,31 +232,30 @@ def review_bytes(created, *, operation="CREATE"):
         "object": created,
         "oldObject": created if operation == "UPDATE" else None,
     }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.dumps(review).encode()
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return read_review(document)
 
 
 OPEN = job(gpu_label=None, trainer=worker(numNodes=None, resourcesPerNode=None))
 
 
 @pytest.mark.parametrize(
-    ("body", "requests"),
+    ("asked", "requests"),
     [
-        (review_bytes(OPEN), 1),
-        (review_bytes(OPEN, operation="UPDATE"), 0),
-        (review_bytes({**OPEN, "metadata": {"annotations": {"training.vsr.dev/plan": ""}}}), 0),
-        (review_bytes({**OPEN, "spec": {"runtimeRef": {"name": "../../secrets"}}}), 0),
-        (review_bytes({**OPEN, "spec": {"runtimeRef": {"name": "x", "kind": "Secret"}}}), 0),
-        (b"{}", 0),
-        (b"trainer.kubeflow.org training.vsr.dev/plan {", 0),
+        (review(OPEN), 1),
+        (review(OPEN, operation="UPDATE"), 0),
+        (review({**OPEN, "metadata": {"annotations": {"training.vsr.dev/plan": ""}}}), 0),
+        (review({**OPEN, "spec": {"runtimeRef": {"name": "../../secrets"}}}), 0),
+        (review({**OPEN, "spec": {"runtimeRef": {"name": "x", "kind": "Secret"}}}), 0),
+        (review(OPEN, group="training.vsr.dev"), 0),
     ],
-    ids=["creation", "update", "not opted in", "no DNS name", "other kind", "empty", "no review"],
+    ids=["creation", "update", "not opted in", "no DNS name", "other kind", "other API"],
 )
-def test_only_reviews_that_will_be_planned_read_anything(tmp_path, body, requests):
+def test_only_reviews_that_will_be_planned_read_anything(tmp_path, asked, requests):
     async def scene():
         api = FakeApi()
         async with reading(api, tmp_path) as (reader, _):
-            await prepare_with(reader)(body, 1.0)
+            await prepare_with(reader)(asked, 1.0)
         assert len(api.paths) == requests
 
     asyncio.run(scene())
@@ -264,7 +264,7 @@ def test_only_reviews_that_will_be_planned_read_anything(tmp_path, body, request
 def test_a_runtime_that_was_read_decides_what_the_job_hides(tmp_path):
     async def scene():
         async with reading(FakeApi(), tmp_path) as (reader, _):
-            await prepare_with(reader)(review_bytes(OPEN), 1.0)
+            await prepare_with(reader)(review(OPEN), 1.0)
             intent = KubeflowAdapter(runtimes=reader).wish(creation(OPEN)).intent
             assert (intent.nodes, intent.gpus_per_node) == (4, 8)
             assert intent.node_labels == {"nvidia.com/gpu.product": "NVIDIA-H200"}

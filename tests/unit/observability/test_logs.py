@@ -14,16 +14,28 @@ from app.admission.decision import Decision
 from app.admission.review import parse_review
 from app.observability.logs import configure_logging, logger
 from app.observability.metrics import Metrics
-from app.observability.reviews import ReviewRecord, record_review
+from app.observability.reviews import Recorder, ReviewRecord
 from app.planner.intent import FieldError
 from tests.faults.service import review
 
 
+class Output(io.TextIOWrapper):
+    """A standard output that is no terminal, and what was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="ascii")
+
+    def getvalue(self) -> str:
+        """All of it."""
+        self.flush()
+        return self.buffer.getvalue().decode()  # type: ignore[attr-defined, no-any-return]
+
+
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
+def lines() -> Iterator[Output]:
     root = logging.getLogger()
     before = root.handlers[:], root.level
-    stream = io.StringIO()
+    stream = Output()
     configure_logging(level="info", form="auto", stream=stream)
     yield stream
     root.handlers, root.level = before
@@ -32,11 +44,11 @@ def lines() -> Iterator[io.StringIO]:
 
 def recorded(record: ReviewRecord) -> Metrics:
     metrics = Metrics(version="0", planner="pure Python", catalog_version="0")
-    record_review(record, metrics, catalog_version="0")
+    Recorder(metrics, catalog_version="0")(record)
     return metrics
 
 
-def test_a_review_is_one_line(lines: io.StringIO) -> None:
+def test_a_review_is_one_line(lines: Output) -> None:
     secret = review(env=[{"name": "HF_TOKEN", "value": "hf_secret"}], model="my secret model")
     error = FieldError(path="spec.model", value="my secret model", message="unknown")
     record = ReviewRecord(
@@ -70,7 +82,7 @@ def test_a_review_is_one_line(lines: io.StringIO) -> None:
     assert "secret" not in text
 
 
-def test_a_body_that_is_no_review_is_counted_without_a_name(lines: io.StringIO) -> None:
+def test_a_body_that_is_no_review_is_counted_without_a_name(lines: Output) -> None:
     metrics = recorded(ReviewRecord(door="mutate", outcome="malformed", duration_seconds=0.001))
     labels = {"crd": "none", "operation": "none", "outcome": "malformed"}
     sample = "trainjob_advisor_admission_reviews_total"
@@ -92,7 +104,7 @@ def test_another_api_is_counted_as_other() -> None:
     assert recorded(record).registry.get_sample_value(sample, labels) == 1
 
 
-def test_exceptions_are_data_and_libraries_speak_the_same_way(lines: io.StringIO) -> None:
+def test_exceptions_are_data_and_libraries_speak_the_same_way(lines: Output) -> None:
     """Where they were raised is told, what the variables held is not."""
     secret = "hf_secret"
     try:
@@ -106,10 +118,17 @@ def test_exceptions_are_data_and_libraries_speak_the_same_way(lines: io.StringIO
     assert theirs["event"] == "a foreign line"
 
 
+def test_a_line_is_written_whatever_is_in_it(lines: Output) -> None:
+    """Nothing of it may make a review fail, and standard output may be ASCII."""
+    logger().warning("odd", path="half \ud800", number=2**70, thing=Metrics, word="groß")
+    (line,) = map(json.loads, lines.getvalue().splitlines())
+    assert (line["path"], line["number"], line["word"]) == ("half \ud800", 2**70, "groß")
+
+
 def test_a_terminal_gets_text() -> None:
     root = logging.getLogger()
     before = root.handlers[:], root.level
-    stream = io.StringIO()
+    stream = Output()
     configure_logging(level="warning", form="text", stream=stream)
     logger().info("quiet")
     logger().warning("loud", what="it")
