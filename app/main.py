@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from app.admission.decide import Deps as AdmissionDeps
 from app.admission.decide import dispatch_table
-from app.advisor.advise import Desk, answer_plan
+from app.advisor.advise import Desk, answer_plan, fastest
 from app.catalog.loader import Catalog, Unknown, load_catalog
 from app.catalog.tables import CatalogError
 from app.http.app import create_app, create_probe_app
@@ -31,7 +31,7 @@ from app.http.tls import LiveCertificate
 from app.http.worker import Apps, Sockets, Worker, bind
 from app.observability.logs import configure_logging, logger
 from app.observability.metrics import Metrics
-from app.observability.planning import CachedPlanner
+from app.observability.planning import CachedBest, CachedPlanner
 from app.planner import form
 from app.planner.request import Planner
 from app.planner.search import plan
@@ -146,6 +146,7 @@ def compose(settings: Settings, catalog: Catalog, *, worker: int = 0) -> Service
             planner=planner,
             clock=perf_counter,
             allowed_precisions=settings.allowed_precisions,
+            best=CachedBest(fastest, size=settings.plan_cache_size),
         ),
         metrics=metrics,
         health=Health(served=lambda: certificate.served),

@@ -15,6 +15,16 @@ from app.planner.hardware import Precision
 from app.planner.intent import FieldError, TrainIntent, Unresolved
 from app.planner.layout import Layout
 from app.planner.request import Estimate, NoFeasiblePlan, Plan, Planner, PlanRequest
+from app.planner.search import best_estimate
+
+Best = Callable[[PlanRequest], Estimate | None]
+"""The fastest layout that fits, without the reasons a plan has; `None` when nothing does."""
+
+
+def fastest(request: PlanRequest) -> Estimate | None:
+    """The search alone, as a `Best`."""
+    found, _ = best_estimate(request)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +35,7 @@ class Desk:
     planner: Planner
     clock: Callable[[], float]
     allowed_precisions: tuple[Precision, ...]
+    best: Best = fastest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

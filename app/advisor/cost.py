@@ -8,7 +8,7 @@ those add on spot machines is said beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,9 +26,11 @@ from app.advisor.requests import (
 )
 from app.catalog.reading import nearest, quoted, shown
 from app.catalog.records import Instance
-from app.planner.explain import headline, short_seconds
+from app.planner.explain import estimate_line, short_seconds
 from app.planner.intent import FieldError, TrainIntent
-from app.planner.request import NoFeasiblePlan, Plan
+from app.planner.refuse import refused as refusal_of
+from app.planner.request import Estimate, PlanRequest, SearchStats
+from app.planner.search import leanest
 
 HOUR: Final = 3600.0
 BILLION: Final = 1e9
@@ -67,8 +69,7 @@ COST_FIELDS: Final[Mapping[str, Check]] = {
 ASKED_FIELDS: Final = tuple(name for name in PLAN_FIELDS if name != "gpus_per_node")
 
 
-Known = dict[tuple[Hashable, ...], Plan | NoFeasiblePlan]
-"""Plans by the facts of the machines that a plan depends on."""
+NOT_COUNTED: Final = SearchStats(configurations=0, evaluated=0, legal=0, feasible=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +90,11 @@ class CostQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One instance type at one size: its plan, and what the tokens take and cost there."""
+    """One instance type at one size: its best layout, and what the tokens take and cost there."""
 
     instance: Instance
-    nodes: int
-    plan: Plan
+    request: PlanRequest
+    estimate: Estimate
     hours: float
     usd: float
     spot_usd: float | None
@@ -101,9 +102,14 @@ class Offer:
     energy_kwh: float | None
 
     @property
+    def nodes(self) -> int:
+        """Machines of the job."""
+        return self.request.cluster.nodes
+
+    @property
     def gpus(self) -> int:
         """GPUs of the whole job."""
-        return self.plan.request.cluster.world_size
+        return self.request.cluster.world_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,21 +137,24 @@ def answer_cost(body: Any, desk: Desk) -> Generator[Progress, None, CostAnswer |
         return question
     sizes = [(each, nodes) for each in question.instances for nodes in node_counts(question, each)]
     offers: list[Offer] = []
-    refused: dict[str, str] = {}
-    known: Known = {}
+    refused: dict[str, str | PlanRequest] = {}
     for done, (instance, nodes) in enumerate(sizes):
         yield Progress(done=done, total=len(sizes), name=instance.name)
-        outcome = _planned(question, instance, nodes, desk, known)
-        if isinstance(outcome, Refusal):
-            if not _machine_fault(outcome):
-                return outcome
-            refused.setdefault(instance.name, outcome.errors[0].message)
-        elif isinstance(outcome, NoFeasiblePlan):
-            refused.setdefault(instance.name, (*outcome.reasons, "nothing fits")[0])
+        request = _sized(question.intent, instance, nodes, desk)
+        if isinstance(request, Refusal):
+            if not _machine_fault(request):
+                return request
+            refused[instance.name] = request.errors[0].message
+        elif (found := desk.best(decisive(request))) is not None:
+            offers.append(offer(question, instance, request, found))
         else:
-            offers.append(offer(question, instance, nodes, outcome))
-    never = {name: why for name, why in refused.items() if name not in _names(offers)}
-    return _answer(question, tuple(offers), never, desk)
+            refused[instance.name] = request
+    never = {}
+    for name in refused.keys() - _names(offers):
+        yield Progress(done=len(sizes), total=len(sizes), name=name)
+        why = refused[name]
+        never[name] = why if isinstance(why, str) else why_not(why)
+    return _answer(question, tuple(offers), dict(sorted(never.items())), desk)
 
 
 def _names(offers: Sequence[Offer]) -> set[str]:
@@ -158,38 +167,39 @@ def _machine_fault(refusal: Refusal) -> bool:
     return all(one.path.split(".")[0] in machine for one in refusal.errors)
 
 
-def _planned(
-    question: CostQuestion,
-    instance: Instance,
-    nodes: int,
-    desk: Desk,
-    known: Known,
-) -> Plan | NoFeasiblePlan | Refusal:
-    """The plan on these machines; offers that differ in name and price alone share one."""
-    intent = replace(
-        question.intent,
+def _sized(
+    intent: TrainIntent, instance: Instance, nodes: int, desk: Desk
+) -> PlanRequest | Refusal:
+    """The question on so many of these machines."""
+    machines = replace(
+        intent,
         instance_type=instance.name,
         gpu=instance.gpu,
         nodes=nodes,
         gpus_per_node=int(instance.gpus_per_node),
     )
-    request = resolve(intent, desk)
-    if isinstance(request, Refusal):
-        return request
-    cluster = request.cluster
-    alike = (
-        cluster.gpu.name,
-        cluster.nodes,
-        cluster.gpus_per_node,
-        cluster.domain_size,
-        cluster.intra,
-        cluster.inter,
-        cluster.fabric,
-        cluster.host_memory_bytes_per_node,
-    )
-    if alike not in known:
-        known[alike] = desk.planner(request)
-    return known[alike]
+    return resolve(machines, desk)
+
+
+def decisive(request: PlanRequest) -> PlanRequest:
+    """The question without what no layout depends on, so that equal machines are planned once.
+
+    Names and assumptions are only shown, one node sends nothing to another, and without offloading
+    the host's memory holds nothing.
+    """
+    cluster = replace(request.cluster, instance_type="", fabric="")
+    if cluster.nodes == 1:
+        cluster = replace(cluster, inter=cluster.intra)
+    if request.workload.offload == "none":
+        cluster = replace(cluster, host_memory_bytes_per_node=0)
+    return replace(request, cluster=cluster, assumptions=())
+
+
+def why_not(request: PlanRequest) -> str:
+    """The first reason why nothing fits, on the most machines that were tried."""
+    nearest = leanest(request)
+    answer = refusal_of(request, NOT_COUNTED, nearest=nearest, fits=lambda changed: False)  # noqa: ARG005
+    return answer.reasons[0]
 
 
 def parse_cost_body(body: Any, desk: Desk) -> CostQuestion | Refusal:
@@ -266,17 +276,20 @@ def node_counts(question: CostQuestion, instance: Instance) -> tuple[int, ...]:
     return tuple(2**power for power in range(most.bit_length())) if most else ()
 
 
-def offer(question: CostQuestion, instance: Instance, nodes: int, plan: Plan) -> Offer:
-    """Time and money of a plan."""
-    cluster = plan.request.cluster
-    rate = plan.estimate.tokens_per_second_per_gpu * cluster.world_size
+def offer(
+    question: CostQuestion, instance: Instance, request: PlanRequest, found: Estimate
+) -> Offer:
+    """Time and money of a layout."""
+    cluster = request.cluster
+    nodes = cluster.nodes
+    rate = found.tokens_per_second_per_gpu * cluster.world_size
     hours = question.tokens / rate / HOUR
     watts = cluster.gpu.tdp_watts * cluster.world_size
     spot = instance.spot_usd_per_hour
     return Offer(
         instance=instance,
-        nodes=nodes,
-        plan=plan,
+        request=request,
+        estimate=found,
         hours=hours,
         usd=hours * nodes * on_demand(instance),
         spot_usd=hours * nodes * spot if spot else None,
@@ -391,7 +404,7 @@ def checkpoint_interval(
 
 def checkpoint_body(question: CostQuestion, one: Offer) -> Json:
     """Checkpoint advice for one offer, on demand and on spot, with every input."""
-    size = one.plan.request.model.params * CHECKPOINT_BYTES_PER_PARAMETER
+    size = one.request.model.params * CHECKPOINT_BYTES_PER_PARAMETER
     write = size / (question.checkpoint_bytes_per_second_per_node * one.nodes)
     between = {
         "on_demand": FAILURE_GPU_HOURS / one.gpus * HOUR,
@@ -450,20 +463,20 @@ def _spot_advice(one: Offer, spot: Json) -> str:
 def offer_body(one: Offer, question: CostQuestion) -> Json:
     """One row of the table."""
     machine = one.instance
-    layout = one.plan.layout
+    layout = one.estimate.layout
     return {
         "instance_type": machine.name,
         "provider": machine.provider,
         "gpu": machine.gpu,
         "nodes": one.nodes,
         "gpus": one.gpus,
-        "fabric": one.plan.request.cluster.fabric,
+        "fabric": one.request.cluster.fabric,
         "hours": one.hours,
         "usd": one.usd,
         "spot_usd": one.spot_usd,
         "usd_per_billion_tokens": one.usd / question.tokens * BILLION,
         "tokens_per_second": one.tokens_per_second,
-        "mfu": one.plan.estimate.mfu,
+        "mfu": one.estimate.mfu,
         "energy_kwh_upper_bound": one.energy_kwh,
         "price": {
             "on_demand_usd_per_node_hour": on_demand(machine),
@@ -472,9 +485,9 @@ def offer_body(one: Offer, question: CostQuestion) -> Json:
             "date": machine.price_date,
             "source": machine.source,
         },
-        "plan": headline(one.plan),
+        "plan": estimate_line(one.estimate),
         "layout": layout_body(layout),
-        "step_time_seconds": one.plan.estimate.step_time_seconds,
+        "step_time_seconds": one.estimate.step_time_seconds,
     }
 
 
@@ -526,14 +539,14 @@ def scaling_advice(curve: Sequence[Json], best: Offer | None) -> str:
 def _assumptions(offers: Sequence[Offer]) -> list[str]:
     said = [
         "list prices of the date and region shown, without discounts, storage and traffic",
-        "no failures in the hours; `checkpoint` says what they would add",
+        "no failures in the hours; the checkpoint advice says what they would add",
         (
             "energy is the GPUs' board limit (TDP) all the time: an upper bound of their share, "
             "without hosts and cooling"
         ),
     ]
     if offers:
-        work = offers[0].plan.request.workload
+        work = offers[0].request.workload
         said.append(
             f"sequences of {work.sequence_length} tokens, {work.global_batch_size} a step, "
             "on every machine alike"
@@ -557,7 +570,7 @@ def price_performance(offers: Sequence[Offer]) -> list[Json]:
             "usd_per_billion_tokens": one.usd
             / (one.hours * one.tokens_per_second * HOUR)
             * BILLION,
-            "step": short_seconds(one.plan.estimate.step_time_seconds),
+            "step": short_seconds(one.estimate.step_time_seconds),
         }
         for gpu, one in sorted(found.items(), key=lambda pair: pair[1].usd)
     ]

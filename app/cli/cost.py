@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from app.advisor.errors import Refusal
 
 ROWS = 20
+SIZES_KEPT = 4096
+"""Sizes of one sweep whose best layout is remembered: equal machines have many names."""
 _SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
@@ -56,6 +59,7 @@ def command(
     """
     from app.advisor.cost import answer_cost
     from app.advisor.errors import Refusal
+    from app.observability.planning import CachedBest
 
     body = question.body() | {
         "tokens": count(tokens),
@@ -65,7 +69,9 @@ def command(
         "spot_interruption_hours": spot_interruption_hours,
     }
     given = {name: value for name, value in body.items() if value is not None}
-    answer = watched(answer_cost(given, open_desk(question)))
+    desk = open_desk(question)
+    desk = replace(desk, best=CachedBest(desk.best, size=SIZES_KEPT))
+    answer = watched(answer_cost(given, desk))
     if isinstance(answer, Refusal):
         raise CannotAnswer(answer)
     if json:

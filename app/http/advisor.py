@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Protocol, TypeVar
 
+import orjson
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from app.advisor.advise import EstimateAnswer, PlanAnswer, answer_estimate, answer_plan
 from app.advisor.answers import Json
 from app.advisor.candidates import answer_candidates
 from app.advisor.choices import choices_body
-from app.advisor.cost import answer_cost
+from app.advisor.cost import Progress, answer_cost
 from app.advisor.environment import environment_body
 from app.advisor.errors import Refusal, refusal_body
 from app.advisor.launch.answer import answer_launch
@@ -39,6 +40,7 @@ from app.trainjobs.collectives import Rules
 
 T = TypeVar("T")
 
+LINES = "application/x-ndjson"
 STATUS = {"invalid_json": 400, "invalid_request": 422, "unresolved": 422, "not_found": 404}
 
 
@@ -108,7 +110,10 @@ def add_advice(router: APIRouter, deps: Deps) -> None:
     @router.post("/cost", openapi_extra=COST_OPERATION)
     async def cost(request: Request) -> Response:
         body = parse_json(await read_json_bytes(request, deps.limits))
-        return rendered(body_of(await in_turns(answer_cost(body, deps.desk))))
+        steps = answer_cost(body, deps.desk)
+        if LINES in request.headers.get("accept", ""):
+            return in_lines(steps)
+        return rendered(body_of(await in_turns(steps)))
 
 
 def answered(
@@ -143,6 +148,43 @@ async def in_turns(steps: Generator[object, None, T]) -> T:
             result: T = end.value
             return result
         await asyncio.sleep(0)
+
+
+def in_lines(steps: Generator[Progress, None, Answer | Refusal]) -> Response:
+    """How far the work is, a line of JSON for each percent, and the answer as the last line.
+
+    What is wrong with the question shows before the second step, and is refused as without lines.
+    """
+    try:
+        next(steps)
+        at = next(steps)
+    except StopIteration as end:
+        return rendered(body_of(end.value))
+    return StreamingResponse(lines(at, steps), media_type=LINES)
+
+
+async def lines(
+    at: Progress, steps: Generator[Progress, None, Answer | Refusal]
+) -> AsyncIterator[bytes]:
+    """`{"progress": {done, total, name}}` as often as it says more, then `{"answer": {...}}`."""
+    told = -1
+    while True:
+        percent = at.done * 100 // at.total
+        if percent > told:
+            told = percent
+            yield line({"progress": {"done": at.done, "total": at.total, "name": at.name}})
+        await asyncio.sleep(0)
+        try:
+            at = next(steps)
+        except StopIteration as end:
+            answer: Answer | Refusal = end.value
+            break
+    yield line(refusal_body(answer) if isinstance(answer, Refusal) else {"answer": answer.body})
+
+
+def line(content: Json) -> bytes:
+    """One line of JSON."""
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def rendered(answer: Json | Refusal) -> Response:

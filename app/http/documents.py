@@ -550,6 +550,13 @@ COST_OPERATION = operation(
     example={"model": "llama-3-8b", "tokens": 300_000_000_000, "deadline_hours": 200},
     failures=ERRORS_OF_BODIES,
 )
+COST_OPERATION["responses"]["200"]["content"]["application/x-ndjson"] = {
+    "schema": {
+        "type": "string",
+        "description": "for those who accept it: lines `{progress: {done, total, name}}`, then "
+        "one `{answer: {...}}` with the object above, or `{error: {...}}`",
+    }
+}
 CANDIDATES_OPERATION = operation(
     "A sample of all layouts, memory beside speed.",
     request=reference("PlanRequest"),

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from app.observability.metrics import Metrics
 from app.planner.hardware import Cluster
-from app.planner.request import NoFeasiblePlan, Plan, Planner, PlanRequest, Stop, never
+from app.planner.request import Estimate, NoFeasiblePlan, Plan, Planner, PlanRequest, Stop, never
 
 Clock = Callable[[], float]
 
@@ -58,6 +58,30 @@ class CachedPlanner:
         answer = self._search(request, stop=stop)
         self._metrics.search_duration.observe(self._clock() - started)
         self._metrics.candidates.observe(answer.search.evaluated)
+        return answer
+
+
+class CachedBest:
+    """A `Best` that answers equal questions once. Safe to call from several threads.
+
+    Apart from the plans, so that a sweep over every machine pushes no review's plan out.
+    """
+
+    def __init__(self, search: Callable[[PlanRequest], Estimate | None], *, size: int) -> None:
+        self._search = search
+        self._lock = Lock()
+        self._key = Keys()
+        self._found: LRUCache[Hashable, Estimate | None] = LRUCache(maxsize=max(size, 1))
+
+    def __call__(self, request: PlanRequest) -> Estimate | None:
+        """The best layout's estimate, from the cache when it was asked before."""
+        with self._lock:
+            key = self._key(request)
+            if key in self._found:
+                return self._found[key]
+        answer = self._search(request)
+        with self._lock:
+            self._found[key] = answer
         return answer
 
 

@@ -167,6 +167,37 @@ def test_a_dot_is_compared_by_a_click(visit: Visit) -> None:
     expect(page.locator("#compare")).to_be_visible()
 
 
+def test_a_layout_of_the_readers_own_is_explained(visit: Visit) -> None:
+    """What it lacks in GB, term by term, and one change that helps, which is compared in turn."""
+    page = visit.open()
+    page.get_by_label("Or a layout of your own").fill("tp=1, pp=1, cp=1, microbatch_size=4")
+    page.get_by_role("button", name="Compare it").click()
+    compared = page.locator("#compare")
+    expect(compared).to_contain_text(re.compile(r"does not fit: [\d.]+ GiB above"))
+    expect(compared).to_contain_text("Memory by term")
+    expect(compared).to_contain_text("activations")
+    expect(compared).to_contain_text("One change that would make it work")
+    compared.locator(".remedies button").first.click()
+    expect(compared).not_to_contain_text("does not fit")
+    expect(compared).to_contain_text("Time by term")
+
+
+def test_a_layout_that_breaks_a_rule_is_told_which(visit: Visit) -> None:
+    page = visit.open()
+    page.get_by_label("Or a layout of your own").fill("tp=3")
+    page.get_by_role("button", name="Compare it").click()
+    expect(page.locator("#compare")).to_contain_text("not legal")
+    page.get_by_label("Or a layout of your own").fill("speed=9")
+    page.get_by_role("button", name="Compare it").click()
+    expect(page.locator("#own-layout-problem")).to_contain_text("speed")
+
+
+def test_a_link_with_a_layout_that_is_none_shows_the_plan(visit: Visit) -> None:
+    page = visit.open("#model=llama-3-8b&gpu=H100-SXM5-80GB&compare=%7B%22speed%22%3A9%7D")
+    expect(page.locator("#words h2")).to_contain_text("llama-3-8b")
+    expect(page.locator("#compare")).to_be_hidden()
+
+
 def test_the_mesh_is_walked_with_arrow_keys(visit: Visit) -> None:
     page = visit.open()
     page.locator("#mesh .gpu[data-rank='0']").focus()
@@ -244,9 +275,21 @@ def test_what_it_costs_is_answered_when_asked(visit: Visit) -> None:
     page.get_by_role("button", name="Compare every instance type").click()
     expect(page.locator("#cost .problem")).to_contain_text("tokens")
     page.get_by_label("Tokens to train on").fill("1e11")
+    page.get_by_label("Hours it may take").fill("300")
     page.get_by_role("button", name="Compare every instance type").click()
+    expect(page.locator("#cost progress")).to_have_attribute("value", re.compile(r"^[1-9]"))
     expect(page.locator("#cost canvas")).to_be_visible(timeout=60_000)
     expect(page.locator("#cost")).to_contain_text("$")
+    expect(page.locator("#cost")).to_contain_text("the cheapest that ends in 300 hours")
+    before = pixels(page, "#cost canvas")
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("#cost canvas")).to_be_visible()
+    assert pixels(page, "#cost canvas") != before
+
+
+def pixels(page: Page, canvas: str) -> str:
+    """What a chart shows."""
+    return str(page.eval_on_selector(canvas, "canvas => canvas.toDataURL()"))
 
 
 def test_every_control_has_a_name(visit: Visit) -> None:

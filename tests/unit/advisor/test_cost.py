@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.advisor.advise import Desk
+from app.advisor.advise import Desk, fastest
 from app.advisor.cost import CostAnswer, answer_cost, checkpoint_interval, on_demand, pareto
 from app.advisor.errors import Refusal
 from app.catalog.loader import load_catalog
+from app.observability.planning import CachedBest
+from app.planner.request import Estimate, Plan, PlanRequest
 from app.planner.search import plan
 
 DESK = Desk(
@@ -23,8 +26,8 @@ DESK = Desk(
 JOB = {"model": "llama-3-8b", "tokens": 10**11, "gpu": "H100-SXM5-80GB", "max_gpus": 64}
 
 
-def asked(body: dict[str, Any]) -> CostAnswer | Refusal:
-    steps = answer_cost(body, DESK)
+def asked(body: dict[str, Any], desk: Desk = DESK) -> CostAnswer | Refusal:
+    steps = answer_cost(body, desk)
     while True:
         try:
             next(steps)
@@ -37,6 +40,43 @@ def answered(**more: Any) -> CostAnswer:
     found = asked(JOB | more)
     assert isinstance(found, CostAnswer), found
     return found
+
+
+def test_an_offer_is_the_plan_of_its_machines() -> None:
+    """What equal machines share, on one node and on several, is what each would be planned."""
+    body = JOB | {"gpu": None, "max_gpus": 16, "workload": {"sequence_length": 4096}}
+    found = asked(body)
+    assert isinstance(found, CostAnswer)
+    assert len(found.offers) > 40
+    for one in found.offers[::7]:
+        planned = plan(one.request)
+        assert isinstance(planned, Plan)
+        assert planned.layout == one.estimate.layout
+        assert planned.estimate.step_time_seconds == one.estimate.step_time_seconds
+
+
+def test_equal_machines_are_searched_once() -> None:
+    searched = []
+
+    def counted(request: PlanRequest) -> Estimate | None:
+        searched.append(request)
+        return fastest(request)
+
+    desk = replace(DESK, best=CachedBest(counted, size=4096))
+    first = asked(JOB, desk)
+    assert isinstance(first, CostAnswer)
+    once = len(searched)
+    assert once < len(first.offers)
+    again = asked(JOB | {"tokens": 10**12}, desk)
+    assert isinstance(again, CostAnswer)
+    assert len(searched) == once
+
+
+def test_a_machine_that_is_too_small_says_what_it_lacks() -> None:
+    found = asked({"model": "llama-3-405b", "tokens": 10**9, "gpu": "T4", "max_gpus": 8})
+    assert isinstance(found, CostAnswer)
+    assert found.offers == ()
+    assert "GiB too much" in found.body["cannot"][0]["reason"]
 
 
 def test_money_is_price_times_nodes_times_time() -> None:

@@ -297,3 +297,32 @@ def test_candidates_and_environment_answer(http: Client) -> None:
     answer = http.post("/v1/environment", json=QUESTION | {"layout": layout}).json()
     assert answer["layout"] == layout
     assert {"name", "value", "reason", "source"} == set(answer["environment"][0])
+
+
+SWEEP = {"model": "llama-3-8b", "tokens": 10**11, "gpu": "H100-SXM5-80GB", "max_gpus": 32}
+LINES = {"Accept": "application/x-ndjson"}
+
+
+def test_a_sweep_says_how_far_it_is(http: Client) -> None:
+    """Progress rises, and the last line is the answer that a caller without lines gets."""
+    streamed = http.post("/v1/cost", json=SWEEP, headers=LINES)
+    assert streamed.headers["content-type"].startswith("application/x-ndjson")
+    *progress, last = (json.loads(line) for line in streamed.text.splitlines())
+    done = [one["progress"]["done"] for one in progress]
+    assert len(done) > 5
+    assert done == sorted(set(done))
+    assert all(one["progress"]["done"] <= one["progress"]["total"] for one in progress)
+    assert last == {"answer": http.post("/v1/cost", json=SWEEP).json()}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tokens": "many"}, {"model": "no-such"}, {"workload": {"sequence_length": 0}}]
+)
+def test_a_wrong_question_is_refused_before_any_line(http: Client, wrong: dict[str, Any]) -> None:
+    assert error_of(http.post("/v1/cost", json=SWEEP | wrong, headers=LINES), 422)
+
+
+def test_a_sweep_of_nothing_is_an_answer(http: Client) -> None:
+    """No machine is small enough: there is no progress to tell."""
+    body = {"model": "llama-3-8b", "tokens": 10**11, "instance_type": "p5.48xlarge", "max_gpus": 1}
+    assert http.post("/v1/cost", json=body, headers=LINES).json()["offers"] == []

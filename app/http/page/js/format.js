@@ -36,3 +36,9 @@ export function brief(layout) {
   return `${words.join(" · ") || "1 GPU"}, ${layout.sharding}, micro-batch ${layout.microbatch_size}, ` +
     `recompute ${layout.recompute}, ${layout.precision}`;
 }
+
+/** "1 GPU", "2 GPUs". */
+export const plural = (number, one) => `${count(number)} ${one}${number === 1 ? "" : "s"}`;
+
+/** "p5.48xlarge" alone, "8 × p5.48xlarge". */
+export const instances = (nodes, name) => `${count(nodes)} × ${name}`;

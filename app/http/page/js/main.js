@@ -1,13 +1,13 @@
 // The page: state in, answers out. Each edit asks again; only the newest answer is shown.
 
-import { choices, post, Refused } from "./api.js";
+import { choices, post, postLong, Refused } from "./api.js";
 import { place } from "./dom.js";
 import { buildForm, clearErrors, fillForm, showErrors } from "./form.js";
 import { fromLink, parsed, START, toLink, toQuestion } from "./state.js";
 import { onTheme } from "./theme.js";
 import { showMemory, showTime } from "./views/bars.js";
 import { showCandidates } from "./views/candidates.js";
-import { showCost } from "./views/cost.js";
+import { redrawCost, showCost } from "./views/cost.js";
 import { showCompare } from "./views/compare.js";
 import { showEnvironment } from "./views/environment.js";
 import { showLaunch } from "./views/launch.js";
@@ -69,8 +69,7 @@ async function present(question, plan, signal) {
   showMesh(plan, gpu?.nvlink_domain_size);
   showTimeline(plan);
   tell(plan.explanation.split(". ")[0], { aloudOnly: true });
-  const other = state.compare ? post("estimate", { ...question, layout: parsed(state.compare) }, signal) : null;
-  shown.other = await other;
+  shown.other = state.compare ? await explained(question, parsed(state.compare), signal).catch(unlessRefused) : null;
   redraw();
   const [environment, candidates] = await Promise.all([
     post("environment", { ...question, pins: undefined, layout: plan.layout }, signal),
@@ -83,7 +82,13 @@ async function present(question, plan, signal) {
   });
   shown.candidates = candidates;
   redraw();
-  showCost((tokens) => post("cost", { ...withoutMachines(question), tokens }));
+  showCost((asked, watch) => postLong("cost", { ...withoutMachines(question), ...asked }, watch));
+}
+
+// A link may hold a layout that is none: the plan is shown all the same.
+function unlessRefused(problem) {
+  if (problem instanceof Refused) return null;
+  throw problem;
 }
 
 // What a job costs is asked of every machine there is.
@@ -94,11 +99,19 @@ function redraw() {
   if (!shown) return;
   const { plan, other, candidates } = shown;
   const rows = [{ name: "the plan", estimate: plan.estimate }];
-  if (other) rows.push({ name: "chosen", estimate: other });
+  if (other) rows.push({ name: "chosen", estimate: other.estimate });
   showMemory(rows);
   showTime(rows);
-  showCompare(plan, other, () => compare(null));
-  if (candidates) showCandidates(candidates, asPoint(plan), compare);
+  showCompare(other, compare);
+  if (candidates && shown.drawn !== candidates) showCandidates(candidates, asPoint(plan), compare);
+  shown.drawn = candidates;
+}
+
+// The same in other colours.
+function recolour() {
+  if (shown) shown.drawn = null;
+  redraw();
+  redrawCost();
 }
 
 const asPoint = ({ layout, estimate }) => ({
@@ -106,13 +119,25 @@ const asPoint = ({ layout, estimate }) => ({
 });
 
 async function compare(layout) {
+  let other = null;
+  try {
+    if (layout) other = await explained(shown.question, layout);
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    place("own-layout-problem").textContent = problem.errors.map((one) => one.message).join("; ");
+    return;
+  }
+  place("own-layout-problem").textContent = "";
   if (layout) state = { ...state, compare: JSON.stringify(layout) };
   else delete state.compare;
   history.replaceState(null, "", toLink(state));
-  shown.other = layout ? await post("estimate", { ...shown.question, layout }) : null;
+  shown.other = other;
   redraw();
   if (layout) place("compare").scrollIntoView({ block: "nearest" });
 }
+
+// A layout that is not legal is answered too; only one that is no layout is refused.
+const explained = (question, layout, signal) => post("explain", { ...question, layout }, signal);
 
 function refuse(plan) {
   shown = null;
@@ -154,7 +179,7 @@ async function start() {
   place("reset").addEventListener("click", () => go({ ...START }));
   place("share").addEventListener("click", share);
   window.addEventListener("hashchange", () => go(fromLink(location.hash)));
-  onTheme(redraw);
+  onTheme(recolour);
   fillForm(state);
   await answer();
 }

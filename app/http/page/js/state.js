@@ -66,3 +66,9 @@ export function parsed(text) {
     return {};
   }
 }
+
+/** "tp=8, pp=4" as `{ tp: 8, pp: 4 }`; a word without a value travels on, to be complained about. */
+export function toLayout(text) {
+  const pairs = text.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split("="));
+  return Object.fromEntries(pairs.map(([key, given = ""]) => [key.toLowerCase(), value(given)]));
+}

@@ -3,6 +3,7 @@
 import { draw } from "../chart.js";
 import { element, place, table, title } from "../dom.js";
 import { brief, count, gib, inGib, seconds } from "../format.js";
+import { toLayout } from "../state.js";
 import { HUES, ink } from "../theme.js";
 
 /** `onChoose(layout)` hears which candidate is to be compared. */
@@ -19,9 +20,23 @@ export function showCandidates(answer, plan, onChoose) {
     element("p", { class: "soft" },
       `The plan, and ${count(answer.candidates.length)} of ${count(answer.configurations)} legal layouts, evenly sampled ` +
       "and denser near the front. Up is faster, left is smaller. Choose one to compare it with the plan."),
-    holder, frontTable(kinds[1].points, onChoose));
+    holder, ownLayout(onChoose), frontTable(kinds[1].points, onChoose));
   draw(holder, "candidates", "Candidates: tokens per second per GPU against memory; the table below lists the best",
     scatter(kinds, answer, onChoose));
+}
+
+// A layout of the reader's own, in the words of `--layout`; the service says what is wrong with it.
+function ownLayout(onChoose) {
+  const field = element("input", { id: "own-layout", type: "text", spellcheck: "false", placeholder: "tp=8, pp=4, recompute=full" });
+  const form = element("form", { class: "row", "aria-label": "A layout of your own" },
+    element("label", { for: "own-layout" }, "Or a layout of your own"), field,
+    element("button", { type: "submit" }, "Compare it"),
+    element("span", { class: "problem", id: "own-layout-problem", role: "alert" }));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    onChoose(toLayout(field.value));
+  });
+  return form;
 }
 
 function scatter(kinds, answer, onChoose) {
