@@ -12,7 +12,7 @@ from app.admission.review import Review
 from app.planner.explain import headline
 from app.planner.hardware import Gpu
 from app.planner.intent import FieldError, Unresolved
-from app.planner.request import NoFeasiblePlan, Plan, Planner
+from app.planner.request import NoFeasiblePlan, Plan, Planner, Stop, never
 from app.trainjobs.adapter import (
     Adapter,
     CollectiveContext,
@@ -74,8 +74,11 @@ def not_ours(review: Review, deps: Deps) -> str:
     return ""
 
 
-def mutate(review: Review, deps: Deps) -> Decision:
-    """Defaults, plan and environment, for a job that is being created."""
+def mutate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:
+    """Defaults, plan and environment, for a job that is being created.
+
+    Raises `OutOfTime` when `stop` was true before there was a plan.
+    """
     adapter = adapter_for(review, deps)
     skipped = not_ours(review, deps)
     if skipped or adapter is None:
@@ -94,7 +97,7 @@ def mutate(review: Review, deps: Deps) -> Decision:
             if isinstance(request, Unresolved):
                 errors = (*request.errors, *adapter.field_errors(review.for_adapter))
                 return denied("unresolved", errors, lead="cannot plan this job")
-            answer = deps.plan(request)
+            answer = deps.plan(request, stop=stop)
             if isinstance(answer, NoFeasiblePlan):
                 return infeasible(answer)
             return with_plan(review, adapter, answer, deps, told=told)
@@ -212,8 +215,9 @@ def infeasible(answer: NoFeasiblePlan) -> Decision:
     )
 
 
-def validate(review: Review, deps: Deps) -> Decision:
-    """Whether the job as it would be stored obeys the rules. Never patches."""
+def validate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:
+    """Whether the job as it would be stored obeys the rules. Never patches, never searches."""
+    del stop
     adapter = adapter_for(review, deps)
     skipped = not_ours(review, deps) or not_judged(review)
     if skipped or adapter is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -24,28 +24,46 @@ from app.http.bodies import read_json_bytes
 from app.http.deps import Deps
 from app.http.errors import RequestError
 from app.observability.reviews import DoorName, Recorder, ReviewRecord
+from app.planner.request import OutOfTime, Stop, keep_going
 
-Decide = Callable[[Review, AdmissionDeps], Decision]
+
+class Decide(Protocol):
+    """What answers a review at one door."""
+
+    def __call__(self, review: Review, deps: AdmissionDeps, *, stop: Stop) -> Decision:
+        """The decision. Raises `OutOfTime`."""
+
+
 DECIDERS: dict[DoorName, Decide] = {"mutate": mutate, "validate": validate}
 
 PATHS = ("/{}", "/{}-training-vsr-dev-v1alpha1-trainjob")
 """Of a door; the second is where webhook configurations of the first TrainJob operator point to."""
 
 MAX_TIMEOUT_SECONDS = 30.0
+WORK_SHARE = 0.9
+"""Of the time a caller gives; the rest is for the answer's way back."""
+LATE = (
+    "the time the caller gave in `timeout` was over before there was an answer; "
+    "the webhook's `timeoutSeconds` may be up to 30"
+)
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)?")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """When the caller stops waiting, on the clock of `Deps`."""
+    """When work must end so that the caller still hears of it, on the clock of `Deps`."""
 
     at: float
+    clock: Callable[[], float]
 
-    def check(self, now: float) -> None:
-        """Refuse work whose answer would come too late."""
-        if now >= self.at:
-            raise RequestError(504, "the time the caller gave in `timeout` is over")
+    def left(self) -> float:
+        """Seconds until then."""
+        return self.at - self.clock()
+
+    def passed(self) -> bool:
+        """Whether an answer would come too late."""
+        return self.left() <= 0
 
 
 def admission_routes(deps: Deps) -> list[Route]:
@@ -78,16 +96,14 @@ class ReviewEndpoint:
         """Answer one request. Raises `RequestError` for what is not a review."""
         deps = self.deps
         budget_seconds = timeout_seconds(timeout_of(scope["query_string"]))
-        deadline = Deadline(at=deps.clock() + budget_seconds)
+        deadline = Deadline(at=deps.clock() + WORK_SHARE * budget_seconds, clock=deps.clock)
         seconds = min(deps.limits.seconds, budget_seconds)
         body = await read_json_bytes(Request(scope, receive), deps.limits, seconds=seconds)
         received = deps.clock()
-        deadline.check(received)
         review = self.parsed(body, received)
         if deps.prepare is not None:
-            await deps.prepare(review, deadline.at - received)
-            deadline.check(deps.clock())
-        content = self.decided(review, received)
+            await deps.prepare(review, deadline.left())
+        content = self.decided(review, received, stop=deadline.passed)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(content)),
@@ -103,11 +119,19 @@ class ReviewEndpoint:
             self._recorded("malformed", received)
             raise RequestError(400, str(problem), code="malformed_review") from problem
 
-    def decided(self, review: Review, received: float) -> bytes:
-        """The response to `review`."""
+    def decided(self, review: Review, received: float, *, stop: Stop) -> bytes:
+        """The response to `review`.
+
+        Raises `RequestError` (504) when `stop` was true first: half an answer is none, and the
+        failure policy decides, as it does when nobody answers.
+        """
         try:
-            decision = DECIDERS[self.door](review, self.deps.admission)
+            keep_going(stop)
+            decision = DECIDERS[self.door](review, self.deps.admission, stop=stop)
             answer = response_bytes(review, decision)
+        except OutOfTime as problem:
+            self._recorded("late", received, review=review)
+            raise RequestError(504, LATE) from problem
         except Exception as problem:
             self._recorded("failed", received, review=review, error=type(problem).__name__)
             raise

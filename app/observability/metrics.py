@@ -25,7 +25,7 @@ NAMESPACE = "trainjob_advisor"
 CRDS = ("training.vsr.dev/v1alpha1", "trainer.kubeflow.org/v1alpha1", "other", "none")
 """API of the reviewed object: `other` is one we do not serve, `none` a body that names none."""
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "none")
-OUTCOMES = ("patched", "unchanged", "skipped", "denied", "malformed", "failed")
+OUTCOMES = ("patched", "unchanged", "skipped", "denied", "malformed", "late", "failed")
 RELOADS = ("loaded", "rejected")
 
 # Around the latency budget, and no further than the longest webhook timeout.

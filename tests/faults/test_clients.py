@@ -20,6 +20,7 @@ from tests.faults.service import Service, review, serving
 MEBIBYTE = 1024 * 1024
 BODY_SECONDS = 2.0
 JSON = {"Content-Type": "application/json"}
+LATE = 'operation="CREATE",outcome="late"'
 
 
 @pytest.fixture
@@ -100,6 +101,20 @@ def test_a_caller_that_gives_a_second_gets_its_answer_in_one(service: Service) -
     )
     assert answer.status_code == 408
     assert time.monotonic() - started < 2.5
+
+
+def test_a_search_ends_when_its_caller_leaves(service: Service) -> None:
+    """A tenth of the time a refusal takes: each is given up, and the next caller is served."""
+    asked = {"model": "llama-3-405b", "gpusPerNode": 8}
+    late = f'admission_reviews_total{{crd="training.vsr.dev/v1alpha1",{LATE}}}'
+    with httpx.Client(base_url=service.url, verify=service.trust, timeout=20) as http:
+        for nodes in range(2, 12):
+            question = review(**asked, numNodes=nodes)
+            answer = http.post("/mutate?timeout=2ms", json=question)
+            assert answer.status_code in {504, 408}
+            assert answer.json()["error"]["code"] in {"deadline_exceeded", "request_timeout"}
+        assert service.metric(late) >= 1
+        assert http.post("/mutate?timeout=10s", json=review()).json()["response"]["allowed"]
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])

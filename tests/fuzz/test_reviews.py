@@ -29,7 +29,7 @@ headers = st.fixed_dictionaries(
         "Accept": st.sampled_from(["text/html", "application/json"]),
     },
 )
-timeouts = st.sampled_from(["", "1s", "500ms", "0", "-1s", "1e9s", "x", "9" * 30])
+timeouts = st.sampled_from(["", "1s", "500ms", "1ms", "0", "-1s", "1e9s", "x", "9" * 30])
 
 
 def many(count: int) -> settings:

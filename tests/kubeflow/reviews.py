@@ -49,7 +49,7 @@ def fixed_deps(**changes: Any) -> Deps:
     given: dict[str, Any] = {
         "adapters": dispatch_table(KubeflowAdapter()),
         "resolve": lambda _: plan().request,
-        "plan": lambda _: plan(),
+        "plan": lambda _, **__: plan(),
         "environment": lambda _context, _plan: ENVIRONMENT,
         "gpu": lambda _: None,
         **changes,

@@ -25,7 +25,7 @@ def decided(job: dict[str, Any], deps: Deps, **request: Any) -> Decision:
 def test_our_own_fault_is_no_refusal(fault: type[Exception], part: str) -> None:
     """kubernetes-sigs/controller-runtime#2662: a fault answered as a refusal defeats Ignore."""
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise fault
 
     with pytest.raises(fault):

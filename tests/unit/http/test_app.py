@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.typing import EventDict
 
 from app.advisor import requests as asked
 from app.http import documents
@@ -16,7 +17,7 @@ from app.http.app import create_app, create_probe_app
 from app.http.bodies import Budget
 from app.http.errors import CODES, RequestError
 from app.main import Service, warm_up
-from app.planner.request import PlanRequest
+from app.planner.request import PlanRequest, Stop, never
 from tests.faults.service import review
 from tests.unit.http.client import Client
 
@@ -174,9 +175,9 @@ class Broken:
     def __init__(self, problem: Exception) -> None:
         self._problem = problem
 
-    def __call__(self, request: PlanRequest) -> Any:
+    def __call__(self, request: PlanRequest, *, stop: Stop = never) -> Any:
         """Never anything but the bug."""
-        del request
+        del request, stop
         raise self._problem
 
 
@@ -205,11 +206,42 @@ def test_our_own_fault_is_a_500_and_never_a_denial(
     assert broken.get("/healthz").status_code == 200
 
 
-def test_work_whose_answer_would_be_late_is_not_begun(service: Service) -> None:
-    ticks = iter([0.0, 3.0])
-    deps = replace(service.deps, clock=lambda: next(ticks))
-    http = Client(create_app(deps))
-    answer = http.post("/mutate?timeout=2s", json=review())
+class Turns:
+    """A clock that goes on by a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> float:
+        """Seconds so far."""
+        self.looks += 1
+        return float(self.looks)
+
+
+LATE = "trainjob_advisor_admission_reviews_total"
+LATE_LABELS = {"crd": "training.vsr.dev/v1alpha1", "operation": "CREATE", "outcome": "late"}
+
+
+@pytest.mark.parametrize("timeout", [1, 10, 30])
+def test_work_whose_answer_would_be_late_is_given_up(
+    service: Service, lines: list[EventDict], timeout: int
+) -> None:
+    """Wherever it is by then. Nine tenths of the time are for work; no half answer, no denial."""
+    clock = Turns()
+    http = Client(create_app(replace(service.deps, clock=clock)))
+    asked = review(model="llama-3-405b", numNodes=64)
+    answer = http.post(f"/mutate?timeout={timeout}s", json=asked)
+    assert error_of(answer, 504)["code"] == "deadline_exceeded"
+    assert clock.looks <= timeout + 3
+    assert service.deps.metrics.registry.get_sample_value(LATE, LATE_LABELS) == 1
+    (line,) = (each for each in lines if each["event"] == "review")
+    assert (line["outcome"], line["name"]) == ("late", "pretrain")
+    assert Client(create_app(service.deps)).post("/mutate", json=asked).status_code == 200
+
+
+def test_validation_that_would_be_late_is_not_begun(service: Service) -> None:
+    http = Client(create_app(replace(service.deps, clock=Turns())))
+    answer = http.post("/validate?timeout=1s", json=review())
     assert error_of(answer, 504)["code"] == "deadline_exceeded"
 
 
