@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -29,6 +30,7 @@ from app.http.state import Health
 from app.http.supervisor import Supervisor
 from app.http.tls import LiveCertificate
 from app.http.worker import Apps, Sockets, Worker, bind
+from app.observability.known import KnownIntents, Remembered
 from app.observability.logs import configure_logging, logger
 from app.observability.metrics import Metrics
 from app.observability.planning import CachedBest, CachedPlanner
@@ -37,6 +39,7 @@ from app.planner.request import Planner
 from app.planner.search import plan
 from app.trainjobs.collectives import Rules
 from app.trainjobs.kubeflow import KnownRuntimes, KubeflowAdapter, NoRuntimes
+from app.trainjobs.plan_json import plan_texts
 from app.trainjobs.vsr import VsrAdapter
 
 BAD_SETTINGS = 2
@@ -163,6 +166,8 @@ def admission_deps(
 ) -> AdmissionDeps:
     """What admission decides with."""
     rules = Rules.from_rows(catalog.collective_rules)
+    size = settings.plan_cache_size
+    texts = Remembered(plan_texts, size=size)
 
     def gpu_name(label: str) -> str:
         found = catalog.gpu(label)
@@ -170,10 +175,11 @@ def admission_deps(
 
     return AdmissionDeps(
         adapters=dispatch_table(
-            VsrAdapter(), KubeflowAdapter(runtimes=runtimes, gpu_name=gpu_name)
+            VsrAdapter(texts=texts),
+            KubeflowAdapter(runtimes=runtimes, gpu_name=gpu_name, texts=texts),
         ),
-        resolve=lambda intent: catalog.resolve(
-            intent, allowed_precisions=settings.allowed_precisions
+        resolve=KnownIntents(
+            partial(catalog.resolve, allowed_precisions=settings.allowed_precisions), size=size
         ),
         plan=planner,
         environment=rules.environment,

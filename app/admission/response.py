@@ -11,7 +11,6 @@ import orjson
 from app.admission.decision import Decision
 from app.admission.review import API_VERSION, KIND, Review
 from app.planner.intent import FieldError
-from app.trainjobs.patch import as_json
 
 UNPROCESSABLE: Final = 422
 WARNING_CHARACTERS: Final = 256
@@ -29,7 +28,7 @@ def respond(review: Review, decision: Decision) -> dict[str, Any]:
     if not decision.allowed:
         response["status"] = status(review, decision)
     if decision.operations:
-        patch = orjson.dumps(as_json(decision.operations))
+        patch = orjson.dumps(decision.operations)
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(patch).decode("ascii")
     warnings = bounded(decision.warnings)

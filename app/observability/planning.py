@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 from cachetools import LRUCache
 
+from app.observability.known import Remembered
 from app.observability.metrics import Metrics
 from app.planner.hardware import Cluster
 from app.planner.request import Estimate, NoFeasiblePlan, Plan, Planner, PlanRequest, Stop, never
@@ -89,13 +90,13 @@ class Keys:
     """Questions as values that can be compared fast: equal questions have equal keys.
 
     A question itself has no hash, because of the mappings inside the facts it is made of. Those
-    facts are the same objects in question after question, so each is written out once and known
-    by its identity from then on. Everything else in the question is in the key as it is, whatever
-    fields it may get.
+    facts are the same objects in question after question (jobs with models of their own bring new
+    ones), so each is written out once and known by its identity from then on. Everything else in
+    the question is in the key as it is, whatever fields it may get.
     """
 
     def __init__(self) -> None:
-        self._written: dict[int, tuple[object, bytes]] = {}
+        self._text: Remembered[object, bytes] = Remembered(_text, size=FACTS_KEPT)
 
     def __call__(self, request: PlanRequest) -> Hashable:
         """The key of one question."""
@@ -109,16 +110,9 @@ class Keys:
             _rest_of_request(request),
         )
 
-    def _text(self, fact: object) -> bytes:
-        known = self._written.get(id(fact))
-        if known is not None:
-            return known[1]
-        text = orjson.dumps(fact, default=dict, option=orjson.OPT_NON_STR_KEYS)
-        if len(self._written) >= FACTS_KEPT:  # jobs with models of their own bring new ones
-            self._written.clear()
-        # The fact is kept too: while it lives, nothing else has its identity.
-        self._written[id(fact)] = (fact, text)
-        return text
+
+def _text(fact: object) -> bytes:
+    return orjson.dumps(fact, default=dict, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _others(kind: type[Any], *named: str) -> Callable[[Any], Any]:

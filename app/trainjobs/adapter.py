@@ -10,13 +10,14 @@ from app.planner.intent import FieldError, TrainIntent
 from app.planner.request import Plan
 
 Job = Mapping[str, Any]
+Op = Literal["add", "replace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One RFC 6902 operation. Only `add` and `replace` exist: nothing of a user's is removed."""
 
-    op: Literal["add", "replace"]
+    op: Op
     path: str
     value: Any
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 Path = tuple[str, ...]
 """Keys from the root of the document, unescaped."""
 
 NOTHING: Mapping[str, Any] = {}
+
+
+def is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a JSON value is an object."""
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def value_at(document: Any, *path: str) -> Any:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from app.trainjobs.adapter import Job, Operation
-from app.trainjobs.document import Path, value_at
+from app.trainjobs.adapter import Job, Op, Operation
+from app.trainjobs.document import Path, is_object, value_at
 
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 
@@ -24,7 +25,8 @@ class Edit:
     value: Any
 
 
-def pointer(path: Iterable[str | int]) -> str:
+@lru_cache(maxsize=1024)
+def pointer(path: tuple[str | int, ...]) -> str:
     """The JSON pointer of `path`. Source: RFC 6901, section 3 (`~` is ~0 and `/` is ~1)."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
@@ -46,39 +48,31 @@ def set_operations(job: Job, edits: Iterable[Edit]) -> tuple[Operation, ...]:
 
 
 def _add(job: Job, edit: Edit, operations: dict[Path, Operation]) -> None:
-    anchor = _first_missing(job, edit.path)
-    if anchor is None:
-        return
-    pending = operations.get(anchor)
-    if pending is not None and len(anchor) < len(edit.path):
-        _put(pending.value, edit.path[len(anchor) :], edit.value)
-        return
-    present = value_at(job, *anchor)
-    exists = anchor[-1] in (value_at(job, *anchor[:-1]) or {})
-    if len(anchor) == len(edit.path) and exists and same(present, edit.value):
-        return
-    value: Any = edit.value
-    if len(anchor) < len(edit.path):
-        value = {}
-        _put(value, edit.path[len(anchor) :], edit.value)
-    operations[anchor] = Operation(
-        op="replace" if exists else "add", path=pointer(anchor), value=value
-    )
-
-
-def _first_missing(job: Job, path: Path) -> Path | None:
-    """The part of `path` to write at: up to its first absent or null parent, else all of it.
-
-    `None` when a parent is something other than an object.
-    """
+    *parents, key = edit.path
     here: Any = job
-    for depth, key in enumerate(path[:-1]):
-        if not isinstance(here, Mapping):
-            return None
-        here = here.get(key)
+    for depth, name in enumerate(parents, start=1):
+        if not is_object(here):
+            return
+        exists = name in here
+        here = here.get(name)
         if here is None:
-            return path[: depth + 1]
-    return path if isinstance(here, Mapping) else None
+            _create(edit, depth, operations, op="replace" if exists else "add")
+            return
+    if not is_object(here):
+        return
+    present = here.get(key)
+    exists = present is not None or key in here
+    if not exists or not same(present, edit.value):
+        op: Op = "replace" if exists else "add"
+        operations[edit.path] = Operation(op=op, path=pointer(edit.path), value=edit.value)
+
+
+def _create(edit: Edit, depth: int, operations: dict[Path, Operation], *, op: Op) -> None:
+    """Write at the first `depth` keys of the path, an absent or null parent, with all below it."""
+    anchor = edit.path[:depth]
+    if anchor not in operations:
+        operations[anchor] = Operation(op=op, path=pointer(anchor), value={})
+    _put(operations[anchor].value, edit.path[depth:], edit.value)
 
 
 def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
@@ -91,15 +85,16 @@ def append_operations(
     job: Job, path: Path, items: Sequence[Mapping[str, Any]]
 ) -> tuple[Operation, ...]:
     """The operations that append `items` to the list at `path`, creating it when it is absent."""
-    if not items or _first_missing(job, path) != path:
+    parent = value_at(job, *path[:-1])
+    if not items or not is_object(parent):
         return ()
-    present = value_at(job, *path)
+    present = parent.get(path[-1])
     if isinstance(present, list):
         end = pointer(path) + "/-"
         return tuple(Operation(op="add", path=end, value=dict(item)) for item in items)
     if present is not None:
         return ()
-    exists = path[-1] in (value_at(job, *path[:-1]) or {})
+    exists = path[-1] in parent
     whole = [dict(item) for item in items]
     return (Operation(op="replace" if exists else "add", path=pointer(path), value=whole),)
 

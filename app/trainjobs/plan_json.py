@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import orjson
@@ -16,7 +15,6 @@ from app.trainjobs.adapter import Setting
 
 SIGNIFICANT_DIGITS = 4
 LAYOUT_FIELDS = tuple(each.name for each in fields(Layout) if each.name != "stage_layers")
-_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 PLANNED = "the plan of this job"
 PLAN_SOURCE = "trainjob-advisor"
 PLAN_VARIABLES = {
@@ -32,9 +30,38 @@ PLAN_VARIABLES = {
 """Variables of the workers, and where the plan says them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTexts:
+    """A plan as every job that gets it carries it. Written once, for all of them.
+
+    `document` is the machine-readable plan of a job we completed nothing in.
+    """
+
+    config: str
+    reason: str
+    document: str
+    variables: tuple[Setting, ...]
+
+    def completed(self, filled: Mapping[str, Any]) -> str:
+        """The machine-readable plan. `filled` are spec fields we completed, not their author."""
+        if not filled:
+            return self.document
+        return f'{self.document[:-1]},"filled":{compact(filled)}}}'
+
+
+def plan_texts(plan: Plan) -> PlanTexts:
+    """The texts of a plan."""
+    return PlanTexts(
+        config=config_line(plan),
+        reason=reason_line(plan),
+        document=plan_json(plan),
+        variables=plan_variables(plan),
+    )
+
+
 def compact(document: Any) -> str:
     """JSON without spaces; keys in the order they were given."""
-    return _COMPACT.encode(document)
+    return orjson.dumps(document).decode()
 
 
 def rounded(value: float) -> float | int:
@@ -121,8 +148,8 @@ def estimate_json(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def plan_json(plan: Plan, *, filled: Mapping[str, Any]) -> str:
-    """The machine-readable plan. `filled` are spec fields we completed, not their author."""
+def plan_json(plan: Plan) -> str:
+    """The machine-readable plan."""
     request = plan.request
     document: dict[str, Any] = {
         "layout": layout_json(plan.layout),
@@ -137,8 +164,6 @@ def plan_json(plan: Plan, *, filled: Mapping[str, Any]) -> str:
     document["explanation"] = " ".join(plan.explanation.split())
     if request.assumptions:
         document["assumptions"] = list(request.assumptions)
-    if filled:
-        document["filled"] = dict(filled)
     return compact(document)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,15 +26,7 @@ from app.trainjobs.adapter import (
 )
 from app.trainjobs.document import count_at, mapping_at, texts_at, value_at, words_at
 from app.trainjobs.patch import Edit, append_operations, pointer, same, set_operations
-from app.trainjobs.plan_json import (
-    compact,
-    config_line,
-    plan_json,
-    plan_variables,
-    reason_line,
-    recomputes,
-    rounded,
-)
+from app.trainjobs.plan_json import PlanTexts, compact, plan_texts, recomputes, rounded
 from app.trainjobs.vsr_fields import (
     INSTANCE_TYPE_LABEL,
     LAYOUT_PATHS,
@@ -78,8 +70,12 @@ JUDGED_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VsrAdapter:
-    """`Adapter` of the TrainJob whose spec holds the degrees themselves."""
+    """`Adapter` of the TrainJob whose spec holds the degrees themselves.
 
+    `texts` writes a plan down; it may remember what it wrote.
+    """
+
+    texts: Callable[[Plan], PlanTexts] = plan_texts
     judges_updates: bool = True
     group: str = "training.vsr.dev"
     version: str = "v1alpha1"
@@ -120,11 +116,13 @@ class VsrAdapter:
         self, job: Job, *, plan: Plan | None, environment: Environment, default_precision: str
     ) -> tuple[Operation, ...]:
         """Plan, defaults, variables and annotations, in that order."""
-        settings = wanted_settings(job, plan=plan, environment=environment)
+        texts = self.texts(plan) if plan is not None else None
+        planned = texts.variables if texts is not None else ()
+        settings = wanted_settings(job, (*planned, *environment.settings))
         edits = [
             *(
-                plan_edits(job, plan)
-                if plan is not None
+                plan_edits(job, plan, texts)
+                if plan is not None and texts is not None
                 else layout_defaults(job, precision=default_precision)
             ),
             *default_edits(job),
@@ -188,7 +186,7 @@ def unchanged(review: JobReview) -> bool:
     return all(new.get(name) == old.get(name) for name in JUDGED_FIELDS)
 
 
-def plan_edits(job: Job, plan: Plan) -> Iterator[Edit]:
+def plan_edits(job: Job, plan: Plan, texts: PlanTexts) -> Iterator[Edit]:
     """The fields and annotations a plan is written to."""
     layout = plan.layout
     filled = fillable(job, plan)
@@ -203,9 +201,9 @@ def plan_edits(job: Job, plan: Plan) -> Iterator[Edit]:
     }
     for name, value in model_spec.items():
         yield Edit(path=("spec", "modelSpec", name), value=value)
-    yield annotated(labels.CONFIG, config_line(plan))
-    yield annotated(labels.REASON, reason_line(plan))
-    yield annotated(labels.PLAN, plan_json(plan, filled=filled))
+    yield annotated(labels.CONFIG, texts.config)
+    yield annotated(labels.REASON, texts.reason)
+    yield annotated(labels.PLAN, texts.completed(filled))
 
 
 def fillable(job: Job, plan: Plan) -> dict[str, Any]:
@@ -253,16 +251,14 @@ def default_edits(job: Job) -> Iterator[Edit]:
         yield Edit(path=("spec", "suspend"), value=True)
 
 
-def wanted_settings(
-    job: Job, *, plan: Plan | None, environment: Environment
-) -> tuple[Setting, ...]:
+def wanted_settings(job: Job, offered: Iterable[Setting]) -> tuple[Setting, ...]:
     """Variables to have in the job, one of a name: none the author or the operator sets."""
-    taken = stated_environment(job).keys() | OPERATOR_VARIABLES
+    taken = stated_environment(job)
     wanted: dict[str, Setting] = {}
-    planned = plan_variables(plan) if plan is not None else ()
-    for setting in (*planned, *environment.settings):
-        if setting.value and setting.name not in taken:
-            wanted.setdefault(setting.name, setting)
+    for setting in offered:
+        name = setting.name
+        if setting.value and name not in taken and name not in OPERATOR_VARIABLES:
+            wanted.setdefault(name, setting)
     return tuple(wanted.values())
 
 
@@ -292,11 +288,7 @@ def last_index(entries: list[Any], name: str) -> int:
 def environment_edits(settings: tuple[Setting, ...]) -> Iterator[Edit]:
     """The annotation that says which variables are ours, and why."""
     if settings:
-        listed = [
-            {"name": each.name, "value": each.value, "reason": each.reason, "source": each.source}
-            for each in settings
-        ]
-        yield annotated(labels.ENVIRONMENT, compact(listed))
+        yield annotated(labels.ENVIRONMENT, compact(settings))
 
 
 def annotated(name: str, text: str) -> Edit:

@@ -70,8 +70,8 @@ def asks_for_plan(job: Job) -> bool:
 
 def annotation(job: Job, name: str) -> str | None:
     """The annotation `name`, `None` when it is absent, blank or no string."""
-    text = texts_at(job, "metadata", "annotations").get(name, "").strip()
-    return text or None
+    found = value_at(job, "metadata", "annotations", name)
+    return found.strip() or None if isinstance(found, str) else None
 
 
 def json_annotation(job: Job, name: str) -> Any:
@@ -98,8 +98,10 @@ def is_count_text(text: str) -> bool:
 
 def filled_fields(job: Job) -> Mapping[str, Any]:
     """`modelSpec` fields whose value is the one we filled in, by name."""
-    plan = read_plan_json(annotation(job, labels.PLAN))
     spec = mapping_at(job, "spec", "modelSpec")
+    if not spec:
+        return {}
+    plan = read_plan_json(annotation(job, labels.PLAN))
     return {
         key: value
         for key, value in mapping_at(plan, "filled").items()
@@ -109,8 +111,10 @@ def filled_fields(job: Job) -> Mapping[str, Any]:
 
 def stated_model_spec(job: Job) -> Mapping[str, Any]:
     """The job's `modelSpec` as its author wrote it."""
-    filled = filled_fields(job)
     spec = mapping_at(job, "spec", "modelSpec")
+    filled = filled_fields(job)
+    if not filled:
+        return spec
     return {key: value for key, value in spec.items() if key not in filled}
 
 
@@ -216,8 +220,8 @@ def added_variables(job: Job) -> Mapping[str, str]:
 
 def stated_environment(job: Job) -> dict[str, str]:
     """The environment its author set."""
-    ours = added_variables(job)
     present = environment_at(job, "spec", "env")
+    ours = added_variables(job) if present else {}
     return {name: value for name, value in present.items() if name not in ours}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ from app.trainjobs.kubeflow.runtimes import (
     runtime_reference,
 )
 from app.trainjobs.kubeflow.shown import variables
+from app.trainjobs.plan_json import PlanTexts, plan_texts
 
 GROUP = "trainer.kubeflow.org"
 LAYOUT_VARIABLES = frozenset(each.name for each in ALWAYS)
@@ -61,10 +62,12 @@ class KubeflowAdapter:
 
     `runtimes` is where a runtime that was read is looked up, `gpu_name` gives the one name of a
     GPU that labels spell differently. Without them the adapter knows only what the job shows.
+    `texts` writes a plan down; it may remember what it wrote.
     """
 
     runtimes: KnownRuntimes = field(default_factory=NoRuntimes)
     gpu_name: GpuName = _same_spelling
+    texts: Callable[[Plan], PlanTexts] = plan_texts
     judges_updates: bool = False
     group: str = GROUP
     version: str = "v1alpha1"
@@ -131,7 +134,7 @@ class KubeflowAdapter:
         """The patch of a planned job; without a plan there is nothing to write."""
         if plan is None or not isinstance(value_at(job, "spec", "trainer"), Mapping):
             return ()
-        return answer(job, self._question(job), plan, environment)
+        return answer(job, self._question(job), plan, environment, self.texts(plan))
 
     def field_errors(self, review: JobReview) -> tuple[FieldError, ...]:
         """All errors of a job being created; later writes are Kueue's and Trainer's."""

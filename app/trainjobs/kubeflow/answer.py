@@ -17,7 +17,7 @@ from app.trainjobs.kubeflow.contract import plan_variables
 from app.trainjobs.kubeflow.question import Question, recorded_plan
 from app.trainjobs.kubeflow.shown import trainer_of
 from app.trainjobs.patch import Edit, append_operations, pointer, set_operations
-from app.trainjobs.plan_json import PLAN_SOURCE, PLANNED, compact, plan_json, reason_line
+from app.trainjobs.plan_json import PLAN_SOURCE, PLANNED, PlanTexts, compact
 
 ENV_PATH = ("spec", "trainer", "env")
 PROCESSES = "numProcPerNode"
@@ -25,14 +25,14 @@ KEPT = "written by an earlier plan of this job"
 
 
 def answer(
-    job: Job, question: Question, plan: Plan, environment: Environment
+    job: Job, question: Question, plan: Plan, environment: Environment, texts: PlanTexts
 ) -> tuple[Operation, ...]:
-    """The patch; empty when all of it is there already."""
+    """The patch; empty when all of it is there already. `texts` are those of the plan."""
     settings = _wanted(job, question, plan, environment)
     filled = _processes(job, question)
     edits = [
         *(Edit(path=("spec", "trainer", name), value=value) for name, value in filled.items()),
-        *_annotations(plan, settings, filled),
+        *_annotations(texts, settings, filled),
     ]
     return (
         *_replaced(question, settings),
@@ -130,16 +130,12 @@ def _processes(job: Job, question: Question) -> dict[str, Any]:
 
 
 def _annotations(
-    plan: Plan, settings: Mapping[str, Setting], filled: Mapping[str, Any]
+    texts: PlanTexts, settings: Mapping[str, Setting], filled: Mapping[str, Any]
 ) -> Iterator[Edit]:
-    yield _annotated(names.PLAN_RESULT, plan_json(plan, filled=filled))
-    yield _annotated(labels.REASON, reason_line(plan))
+    yield _annotated(names.PLAN_RESULT, texts.completed(filled))
+    yield _annotated(labels.REASON, texts.reason)
     if settings:
-        listed = [
-            {"name": each.name, "value": each.value, "reason": each.reason, "source": each.source}
-            for each in settings.values()
-        ]
-        yield _annotated(labels.ENVIRONMENT, compact(listed))
+        yield _annotated(labels.ENVIRONMENT, compact(list(settings.values())))
 
 
 def _annotated(name: str, text: str) -> Edit:

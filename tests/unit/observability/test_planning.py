@@ -9,7 +9,7 @@ import pytest
 
 from app.catalog.loader import load_catalog
 from app.observability.metrics import Metrics
-from app.observability.planning import FACTS_KEPT, CachedPlanner, Keys
+from app.observability.planning import CachedPlanner, Keys
 from app.planner.intent import TrainIntent
 from app.planner.request import NoFeasiblePlan, OutOfTime, Pins, Plan, PlanRequest, Stop, never
 from app.planner.search import plan
@@ -84,14 +84,6 @@ def test_equal_questions_of_other_objects_have_equal_keys(request_: PlanRequest)
     key = Keys()
     assert key(again) == key(request_)
     assert hash(key(again)) == hash(key(request_))
-
-
-def test_written_facts_are_bounded(request_: PlanRequest) -> None:
-    """Jobs that bring models of their own don't fill the memory."""
-    key = Keys()
-    for layers in range(1, FACTS_KEPT + 100):
-        key(replace(request_, model=replace(request_.model, num_layers=layers)))
-    assert len(key._written) <= FACTS_KEPT
 
 
 def test_the_cache_is_bounded(metrics: Metrics, request_: PlanRequest) -> None:

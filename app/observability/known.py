@@ -1,0 +1,80 @@
+"""What was worked out before in this process: functions that remember, all of them bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Final, Generic, TypeVar
+
+import orjson
+from cachetools import LRUCache
+
+from app.admission.judge import Resolve
+from app.planner.intent import TrainIntent, Unresolved
+from app.planner.request import PlanRequest
+
+INTENT_BYTES: Final = 4096
+"""Of an intent that is remembered: one with a whole model configuration in it is not."""
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+class Remembered(Generic[Value, Result]):
+    """A function of frozen values, worked out once for each object: equal ones are told apart.
+
+    At `size` results it forgets them all.
+    """
+
+    def __init__(self, function: Callable[[Value], Result], *, size: int) -> None:
+        self._function = function
+        self._size = size
+        self._known: dict[int, tuple[Value, Result]] = {}
+
+    def __call__(self, value: Value) -> Result:
+        """The result for `value`."""
+        known = self._known.get(id(value))
+        if known is not None:
+            return known[1]
+        result = self._function(value)
+        if len(self._known) >= self._size:
+            self._known.clear()
+        # The value is kept too: while it lives, nothing else has its identity.
+        self._known[id(value)] = (value, result)
+        return result
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class KnownIntents:
+    """The catalog's answer to an intent, by what the intent says.
+
+    Only sound intents are kept, each with its one `PlanRequest`: where their author wrote a field
+    matters to errors alone.
+    """
+
+    def __init__(self, resolve: Resolve, *, size: int) -> None:
+        self._resolve = resolve
+        self._requests: LRUCache[bytes, PlanRequest] = LRUCache(maxsize=max(size, 1))
+
+    def __call__(self, intent: TrainIntent) -> PlanRequest | Unresolved:
+        """The question `intent` asks, or its errors."""
+        try:
+            key = orjson.dumps(_said(intent))
+        except TypeError:  # numbers of more than 64 bits
+            return self._resolve(intent)
+        known = self._requests.get(key)
+        if known is not None:
+            return known
+        answer = self._resolve(intent)
+        if isinstance(answer, PlanRequest) and len(key) <= INTENT_BYTES:
+            self._requests[key] = answer
+        return answer
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+
+_said = attrgetter(*(each.name for each in fields(TrainIntent) if each.name != "paths"))
