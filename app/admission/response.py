@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -20,13 +21,20 @@ WARNINGS_CHARACTERS: Final = 4000
 MESSAGE_CHARACTERS: Final = 16_384
 CAUSE_CHARACTERS: Final = 1024
 CAUSES: Final = 64
+_HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":'.encode()
 
 
 def respond(review: Review, decision: Decision) -> dict[str, Any]:
     """The whole response body. A patch and its type come together or not at all."""
-    response: dict[str, Any] = {"uid": review.uid, "allowed": decision.allowed}
+    response = {"uid": review.uid, **common(decision)}
     if not decision.allowed:
         response["status"] = status(review, decision)
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}
+
+
+def common(decision: Decision) -> dict[str, Any]:
+    """What every review that gets this decision is answered."""
+    response: dict[str, Any] = {"allowed": decision.allowed}
     if decision.operations:
         patch = orjson.dumps(decision.operations)
         response["patchType"] = "JSONPatch"
@@ -36,12 +44,27 @@ def respond(review: Review, decision: Decision) -> dict[str, Any]:
         response["warnings"] = warnings
     if decision.headline:
         response["auditAnnotations"] = {"plan": printable(decision.headline)}
-    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}
+    return response
 
 
-def response_bytes(review: Review, decision: Decision) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A decision, and the bytes of `common` as they stand in a response: encoded once."""
+
+    decision: Decision
+    encoded: bytes
+
+
+def answer_of(decision: Decision) -> Answer:
+    """The answer that says `decision`."""
+    return Answer(decision=decision, encoded=orjson.dumps(common(decision))[1:-1])
+
+
+def response_bytes(review: Review, answer: Answer) -> bytes:
     """The response body as sent; the same decision gives the same bytes."""
-    return orjson.dumps(respond(review, decision))
+    decision = answer.decision
+    refusal = b"" if decision.allowed else b',"status":' + orjson.dumps(status(review, decision))
+    return b"".join((_HEAD, orjson.dumps(review.uid), b",", answer.encoded, refusal, b"}}"))
 
 
 def status(review: Review, decision: Decision) -> dict[str, Any]:

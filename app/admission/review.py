@@ -114,6 +114,54 @@ class Review:
         )
 
 
+UNREAD: Final = frozenset(
+    {
+        "name",
+        "generateName",
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "resourceVersion",
+        "managedFields",
+        "selfLink",
+    }
+)
+"""Metadata of a job that no decision depends on."""
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's copy of the whole job, its name included; no decision depends on what it says."""
+
+
+def deciding(review: Review) -> bytes:
+    """All of a review that its decision may depend on: reviews with equal ones are decided alike.
+
+    Keys in another order make another one. Empty when it can't be written: orjson reads deeper
+    nesting than it writes.
+    """
+    try:
+        return orjson.dumps(
+            (
+                (review.group, review.version, review.kind, review.resource, review.subresource),
+                (review.operation, review.namespace, review.username),
+                _read(review.job),
+                _read(review.old) if review.old is not None else None,
+            )
+        )
+    except TypeError:
+        return b""
+
+
+def _read(job: Job) -> Job:
+    """The job without what nobody reads. That there are annotations stays visible."""
+    metadata = job.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return job
+    read = {key: value for key, value in metadata.items() if key not in UNREAD}
+    annotations = read.get("annotations")
+    if isinstance(annotations, Mapping) and LAST_APPLIED in annotations:
+        read["annotations"] = {**annotations, LAST_APPLIED: ""}
+    return {**job, "metadata": read}
+
+
 def parse_review(body: bytes) -> Review:
     """The review in `body`. Raises `MalformedReview`."""
     try:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_plus
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -18,11 +19,12 @@ from starlette.types import Receive, Scope, Send
 from app.admission.decide import Deps as AdmissionDeps
 from app.admission.decide import mutate, validate
 from app.admission.decision import Decision
-from app.admission.response import response_bytes
+from app.admission.response import answer_of, response_bytes
 from app.admission.review import MalformedReview, Review, parse_review
 from app.http.bodies import read_json_bytes
 from app.http.deps import Deps
 from app.http.errors import RequestError
+from app.observability.known import Answers, KnownAnswers
 from app.observability.reviews import DoorName, Recorder, ReviewRecord
 from app.planner.request import OutOfTime, Stop, keep_going
 
@@ -46,6 +48,7 @@ LATE = (
     "the time the caller gave in `timeout` was over before there was an answer; "
     "the webhook's `timeoutSeconds` may be up to 30"
 )
+_TIMEOUT = re.compile(rb"(?:^|&)timeout=([^&]*)")
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)?")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
@@ -73,12 +76,21 @@ def admission_routes(deps: Deps) -> list[Route]:
     arguments and making a response of a value, takes longer than a review with a known plan.
     """
     recorder = Recorder(deps.metrics, catalog_version=deps.desk.catalog.version)
-    endpoints = {door: ReviewEndpoint(door=door, deps=deps, record=recorder) for door in DECIDERS}
-    return [
-        Route(path.format(door), endpoint, methods=["POST"], name=door)
-        for door, endpoint in endpoints.items()
-        for path in PATHS
-    ]
+    routes = []
+    for door in DECIDERS:
+        endpoint = ReviewEndpoint(door=door, deps=deps, answer=answers(door, deps), record=recorder)
+        routes += [
+            Route(path.format(door), endpoint, methods=["POST"], name=door) for path in PATHS
+        ]
+    return routes
+
+
+def answers(door: DoorName, deps: Deps) -> Answers:
+    """What answers a review at a door; equal ones once, unless a runtime may come between."""
+    decide = partial(DECIDERS[door], deps=deps.admission)
+    if deps.prepare is None:
+        return KnownAnswers(decide, deps.metrics)
+    return lambda review, stop: answer_of(decide(review, stop=stop))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +102,7 @@ class ReviewEndpoint:
 
     door: DoorName
     deps: Deps
+    answer: Answers
     record: Callable[[ReviewRecord], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,16 +140,17 @@ class ReviewEndpoint:
         """
         try:
             keep_going(stop)
-            decision = DECIDERS[self.door](review, self.deps.admission, stop=stop)
-            answer = response_bytes(review, decision)
+            answer = self.answer(review, stop)
+            content = response_bytes(review, answer)
         except OutOfTime as problem:
             self._recorded("late", received, review=review)
             raise RequestError(504, LATE) from problem
         except Exception as problem:
             self._recorded("failed", received, review=review, error=type(problem).__name__)
             raise
+        decision = answer.decision
         self._recorded(decision.outcome, received, review=review, decision=decision)
-        return answer
+        return content
 
     def _recorded(self, outcome: str, received: float, **more: Any) -> None:
         seconds = self.deps.clock() - received
@@ -145,7 +159,8 @@ class ReviewEndpoint:
 
 def timeout_of(query: bytes) -> str:
     """`timeout` of a query string, "" without one."""
-    return dict(parse_qsl(query.decode("latin-1"))).get("timeout", "")
+    match = _TIMEOUT.search(query)
+    return unquote_plus(match[1].decode("latin-1")) if match else ""
 
 
 def timeout_seconds(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,8 +51,9 @@ async def read_json_bytes(
 ) -> bytes:
     """The body of a JSON request, not parsed, within `seconds` if given. Raises `RequestError`."""
     patience = limits.seconds if seconds is None else seconds
-    _require_json(request)
-    _check_length(request, limits)
+    head = dict(reversed(request.scope["headers"]))  # the first of a name counts
+    _require_json(head)
+    _check_length(head, limits)
     try:
         async with asyncio.timeout(patience):
             return await _collect(request, limits)
@@ -92,19 +94,20 @@ async def _collect(request: Request, limits: BodyLimits) -> bytes:
     return b"".join(chunks)
 
 
-def _require_json(request: Request) -> None:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        named = f", not `{kind}`" if kind else ""
+def _require_json(head: Mapping[bytes, bytes]) -> None:
+    kind = head.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        named = f", not `{kind.decode('latin-1')}`" if kind else ""
         raise RequestError(415, f"`Content-Type` must be `application/json`{named}")
-    encoding = request.headers.get("content-encoding", "identity").lower()
-    if encoding != "identity":
-        raise RequestError(415, f"`Content-Encoding` must be absent, not `{encoding}`")
+    encoding = head.get(b"content-encoding", b"identity").lower()
+    if encoding != b"identity":
+        named = encoding.decode("latin-1")
+        raise RequestError(415, f"`Content-Encoding` must be absent, not `{named}`")
 
 
-def _check_length(request: Request, limits: BodyLimits) -> None:
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limits.body_bytes:
+def _check_length(head: Mapping[bytes, bytes], limits: BodyLimits) -> None:
+    declared = head.get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
         raise too_large(limits.body_bytes, close=int(declared[:20]) > DISCARD_BYTES)
 
 

@@ -10,12 +10,20 @@ from typing import Final, Generic, TypeVar
 import orjson
 from cachetools import LRUCache
 
+from app.admission.decision import Decision
 from app.admission.judge import Resolve
+from app.admission.response import Answer, answer_of
+from app.admission.review import Review, deciding
+from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
-from app.planner.request import PlanRequest
+from app.planner.request import PlanRequest, Stop, never
 
 INTENT_BYTES: Final = 4096
 """Of an intent that is remembered: one with a whole model configuration in it is not."""
+
+ANSWERS_KEPT: Final = 1024
+DECIDING_BYTES: Final = 8192
+"""Of a review whose answer is remembered."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -75,6 +83,39 @@ class KnownIntents:
 
     def __len__(self) -> int:
         return len(self._requests)
+
+
+Answers = Callable[[Review, Stop], Answer]
+"""What answers a review, or raises `OutOfTime` when `stop` is true first."""
+
+
+class KnownAnswers:
+    """A door's answer to a review, by all of the review that its decision may depend on.
+
+    Kept are `ANSWERS_KEPT` answers to short reviews. Right only where deciding is a function of the
+    review: not while runtimes are read, which change.
+    """
+
+    def __init__(self, decide: Callable[..., Decision], metrics: Metrics) -> None:
+        self._decide = decide
+        self._answers: LRUCache[bytes, Answer] = LRUCache(maxsize=ANSWERS_KEPT)
+        self._hits, self._misses = (metrics.answer_lookups.labels(each) for each in ("hit", "miss"))
+
+    def __call__(self, review: Review, stop: Stop = never) -> Answer:
+        """The answer to `review`. Raises `OutOfTime`, and then remembers nothing."""
+        key = deciding(review)
+        known = self._answers.get(key)
+        if known is not None:
+            self._hits.inc()
+            return known
+        self._misses.inc()
+        answer = answer_of(self._decide(review, stop=stop))
+        if 0 < len(key) <= DECIDING_BYTES:
+            self._answers[key] = answer
+        return answer
+
+    def __len__(self) -> int:
+        return len(self._answers)
 
 
 _said = attrgetter(*(each.name for each in fields(TrainIntent) if each.name != "paths"))

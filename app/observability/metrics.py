@@ -102,6 +102,13 @@ class Metrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
+        self.answer_lookups = Counter(
+            "answer_lookups",
+            "Reviews compared with those answered before, by whether there was an equal one.",
+            ("result",),
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
         self.http_requests = Counter(
             "http_requests",
             "HTTP requests answered, by route template, method and status.",
@@ -154,6 +161,7 @@ class Metrics:
         """Create the series whose first increment must be visible to `rate()`."""
         for result in ("hit", "miss"):
             self.cache_lookups.labels(result)
+            self.answer_lookups.labels(result)
         for result in RELOADS:
             self.certificate_reloads.labels(result)
         for crd in CRDS[:2]:

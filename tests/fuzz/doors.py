@@ -14,7 +14,7 @@ import orjson
 from structlog.testing import capture_logs
 
 from app.admission.decide import mutate, validate
-from app.admission.response import response_bytes
+from app.admission.response import answer_of, response_bytes
 from app.admission.review import MalformedReview, parse_review
 from app.http.app import create_app
 from app.http.settings import Settings
@@ -41,7 +41,7 @@ def through_admission(body: bytes, door: str) -> dict[str, Any] | None:
         review = parse_review(body)
     except MalformedReview:
         return None
-    answer = response_bytes(review, DECIDERS[door](review, deps))
+    answer = response_bytes(review, answer_of(DECIDERS[door](review, deps)))
     check_time(started)
     return checked(orjson.loads(answer), orjson.loads(body), door)
 

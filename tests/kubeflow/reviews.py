@@ -12,7 +12,7 @@ from typing import Any
 import jsonpatch
 
 from app.admission.decide import Deps, dispatch_table, mutate, validate
-from app.admission.response import response_bytes
+from app.admission.response import answer_of, response_bytes
 from app.admission.review import parse_review
 from app.trainjobs.kubeflow import KubeflowAdapter
 from tests.kubeflow.jobs import ENVIRONMENT, plan
@@ -60,7 +60,9 @@ def fixed_deps(**changes: Any) -> Deps:
 def answered(review: Mapping[str, Any], deps: Deps, *, door: str = "mutate") -> dict[str, Any]:
     """The response to `review`, its patch decoded."""
     parsed = parse_review(json.dumps(review).encode())
-    response = json.loads(response_bytes(parsed, DECIDERS[door](parsed, deps)))["response"]
+    response = json.loads(response_bytes(parsed, answer_of(DECIDERS[door](parsed, deps))))[
+        "response"
+    ]
     assert response["uid"] == review["request"]["uid"]
     assert ("patch" in response) == ("patchType" in response)
     if "patch" in response:

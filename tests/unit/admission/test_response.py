@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from app.admission.decision import Decision
-from app.admission.response import bounded, respond, response_bytes
+from app.admission.response import answer_of, bounded, respond, response_bytes
 from app.admission.review import parse_review
 from app.planner.intent import FieldError
 from app.trainjobs.adapter import Operation
@@ -42,7 +42,9 @@ def test_nothing_to_do_is_the_shortest_answer(outcome: Any) -> None:
 
 def test_a_patch_comes_with_its_type() -> None:
     add = Operation(op="add", path="/spec/a", value={"b": True})
-    body = json.loads(response_bytes(REVIEW, Decision(outcome="patched", operations=(add,))))
+    body = json.loads(
+        response_bytes(REVIEW, answer_of(Decision(outcome="patched", operations=(add,))))
+    )
     response = body["response"]
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == [

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from app.admission.decide import mutate, validate
+from app.admission.decision import Decision
+from app.admission.review import LAST_APPLIED, UNREAD, Review, deciding, parse_review
 from app.catalog.loader import load_catalog
-from app.observability.known import INTENT_BYTES, KnownIntents, Remembered
+from app.observability.known import (
+    ANSWERS_KEPT,
+    DECIDING_BYTES,
+    INTENT_BYTES,
+    KnownAnswers,
+    KnownIntents,
+    Remembered,
+)
+from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
 from app.planner.request import PlanRequest
+from tests.vsr.reviews import auto_job, review_of, shipped
 
 INTENT = TrainIntent(
     model="llama-3-8b", node_labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, nodes=2
@@ -86,3 +103,109 @@ def test_intents_are_bounded_in_number_and_length(known: KnownIntents) -> None:
     long = replace(INTENT, node_labels={**INTENT.node_labels, "note": "x" * INTENT_BYTES})
     assert isinstance(known(long), PlanRequest)
     assert known(long) is not known(long)
+
+
+REVIEWS = {
+    path.parent.name: json.loads(path.read_text())
+    for path in sorted((Path(__file__).parents[2] / "golden").glob("*/*/request.json"))
+}
+every_review = pytest.mark.parametrize("document", REVIEWS.values(), ids=REVIEWS)
+
+
+def parsed(document: Any) -> Review:
+    return parse_review(orjson.dumps(document))
+
+
+def leaves(node: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    """Paths of all values in a document."""
+    children = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in children:
+        if isinstance(value, dict | list) and value:
+            yield from leaves(value, *path, key)
+        else:
+            yield (*path, key)
+
+
+def with_value(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy with another value at a path."""
+    changed = copy.deepcopy(document)
+    here = changed
+    for key in path[:-1]:
+        here = here[key]
+    here[path[-1]] = value
+    return changed
+
+
+def is_unread(path: tuple[Any, ...]) -> bool:
+    """Whether no decision depends on what stands there."""
+    head, *rest = path[1:]
+    if head not in {"object", "oldObject"}:
+        read = {"kind", "subResource", "operation", "namespace"}
+        some = {"resource": "resource", "userInfo": "username"}
+        return head not in read and (head not in some or rest[0] != some[head])
+    return rest[:1] == ["metadata"] and (
+        rest[1] in UNREAD or rest[1:] == ["annotations", LAST_APPLIED]
+    )
+
+
+@every_review
+def test_decisions_depend_on_nothing_that_is_left_out(document: Any) -> None:
+    """Whatever a review says in a place that is not compared, it is decided alike."""
+    review = parsed(document)
+    checked = 0
+    for path in filter(is_unread, leaves(document["request"], "request")):
+        changed = parsed(with_value(document, path, "zzz")) if path[1] != "uid" else review
+        assert deciding(changed) == deciding(review), path
+        for decide in (mutate, validate):
+            assert decide(changed, shipped()) == decide(review, shipped()), path
+        checked += 1
+    assert checked >= 5
+
+
+@every_review
+def test_every_other_difference_is_another_review(document: Any) -> None:
+    seen = {deciding(parsed(document))}
+    paths = [each for each in leaves(document["request"], "request") if not is_unread(each)]
+    for path in paths:
+        if path[1] in {"operation", "object", "oldObject"} and len(path) == 2:
+            continue
+        changed = deciding(parsed(with_value(document, path, "zzz")))
+        assert changed not in seen, path
+        seen.add(changed)
+    assert len(paths) > 10
+
+
+def test_an_answer_is_remembered_for_jobs_of_another_name() -> None:
+    decided: list[Review] = []
+
+    def decide(review: Review) -> Decision:
+        decided.append(review)
+        return mutate(review, shipped())
+
+    answers = KnownAnswers(decide, Metrics(version="", planner="", catalog_version=""))
+    first = answers(parsed(review_of(auto_job())))
+    job = auto_job()
+    job["metadata"] |= {"name": "another", "uid": "2", "managedFields": [{"manager": "kubectl"}]}
+    assert answers(parsed(review_of(job, uid="2", dryRun=True))) is first
+    assert len(decided) == 1
+    assert answers(parsed(review_of(auto_job(numNodes=2)))) is not first
+
+
+def test_answers_are_bounded_in_number_and_length() -> None:
+    answers = KnownAnswers(
+        lambda _: Decision(outcome="unchanged"),
+        Metrics(version="", planner="", catalog_version=""),
+    )
+    for number in range(ANSWERS_KEPT + 100):
+        answers(parsed(review_of(auto_job(image=f"train:{number}"))))
+    assert len(answers) == ANSWERS_KEPT
+    before = len(answers)
+    long = parsed(review_of(auto_job(args=["x" * DECIDING_BYTES])))
+    assert answers(long) is not answers(long)
+    assert len(answers) == before
+
+
+def test_what_can_be_read_but_not_written_is_decided_each_time() -> None:
+    body = json.dumps(review_of(auto_job(evalConfig={"deep": "here"})))
+    deep = "[" * 600 + "]" * 600
+    assert deciding(parse_review(body.replace('"here"', deep).encode())) == b""
