@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from timeit import repeat
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from app.trainjobs.adapter import CollectiveContext, Environment
 from app.trainjobs.collectives import Rules
 from app.trainjobs.vsr import VsrAdapter
+from tests.counting import counting
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMON = {
@@ -563,12 +563,13 @@ def test_the_page_is_written_from_the_rules() -> None:
 
 
 def test_applying_the_rules_is_cheap() -> None:
-    """A review must not notice it: ten times the usual cost is the limit on a busy machine."""
+    """A review must not notice it."""
     context = CollectiveContext(
         nodes=16, gpus_per_node=8, gpu=H100, gpu_family="hopper", instance_type="BM.GPU.H100.8"
     )
-    fastest = min(repeat(lambda: RULES.environment(context, None), number=50, repeat=5)) / 50
-    assert fastest < 500e-6
+    with counting() as calls:
+        RULES.environment(context, None)
+    assert calls.total() < 700
 
 
 def test_settings_are_plain_strings() -> None:
