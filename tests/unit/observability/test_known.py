@@ -27,7 +27,7 @@ from app.observability.known import (
 )
 from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
-from app.planner.request import PlanRequest
+from app.planner.request import OutOfTime, PlanRequest, Stop
 from tests.vsr.reviews import auto_job, review_of, shipped
 
 INTENT = TrainIntent(
@@ -178,9 +178,9 @@ def test_every_other_difference_is_another_review(document: Any) -> None:
 def test_an_answer_is_remembered_for_jobs_of_another_name() -> None:
     decided: list[Review] = []
 
-    def decide(review: Review) -> Decision:
+    def decide(review: Review, *, stop: Stop) -> Decision:
         decided.append(review)
-        return mutate(review, shipped())
+        return mutate(review, shipped(), stop=stop)
 
     answers = KnownAnswers(decide, Metrics(version="", planner="", catalog_version=""))
     first = answers(parsed(review_of(auto_job())))
@@ -193,7 +193,7 @@ def test_an_answer_is_remembered_for_jobs_of_another_name() -> None:
 
 def test_answers_are_bounded_in_number_and_length() -> None:
     answers = KnownAnswers(
-        lambda _: Decision(outcome="unchanged"),
+        lambda _, stop: Decision(outcome="unchanged"),  # noqa: ARG005 - it never takes long
         Metrics(version="", planner="", catalog_version=""),
     )
     for number in range(ANSWERS_KEPT + 100):
@@ -209,3 +209,14 @@ def test_what_can_be_read_but_not_written_is_decided_each_time() -> None:
     body = json.dumps(review_of(auto_job(evalConfig={"deep": "here"})))
     deep = "[" * 600 + "]" * 600
     assert deciding(parse_review(body.replace('"here"', deep).encode())) == b""
+
+
+def test_a_search_that_was_given_up_leaves_nothing() -> None:
+    answers = KnownAnswers(
+        partial(mutate, deps=shipped()), Metrics(version="", planner="", catalog_version="")
+    )
+    review = parsed(review_of(auto_job(numNodes=777)))
+    with pytest.raises(OutOfTime):
+        answers(review, lambda: True)
+    assert len(answers) == 0
+    assert answers(review).decision.outcome in {"patched", "denied"}
