@@ -25,7 +25,7 @@ from app.planner.intent import TrainIntent
 from app.planner.layout import Layout
 from app.planner.memory import memory
 from app.planner.request import Estimate, Plan, PlanRequest
-from app.planner.space import Node, count_leaves, fills, groups, leaf
+from app.planner.space import Node, fills, groups, leaf
 from app.planner.timing import step_time
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ def _body(request: PlanRequest, nodes: Sequence[Node], found: Sequence[Candidate
             }
             for candidate in kept
         ],
-        "configurations": sum(count_leaves(request, node) for node in nodes),
+        "configurations": sum(node.axes.leaves for node in nodes),
         "evaluated": len(found),
         "limit_bytes": limit,
         "gpu_memory_bytes": request.cluster.gpu.memory_bytes,

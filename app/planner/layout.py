@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from app.planner.hardware import Precision
 
@@ -11,6 +11,78 @@ Sharding = Literal["none", "zero1", "zero2", "zero3", "hsdp"]
 Recompute = Literal["none", "selective", "full"]
 SHARDINGS: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3", "hsdp")
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+
+
+class Degrees(Protocol):
+    """What the cost of a layer depends on: a `Layout`, or a `Sketch` of one."""
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel ranks."""
+
+    @property
+    def pp(self) -> int:
+        """Pipeline stages."""
+
+    @property
+    def cp(self) -> int:
+        """Context-parallel ranks."""
+
+    @property
+    def ep(self) -> int:
+        """Expert-parallel ranks."""
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel ranks."""
+
+    @property
+    def dp_shard(self) -> int:
+        """Data-parallel ranks that share one copy."""
+
+    @property
+    def sharding(self) -> str:
+        """Which states data parallelism shards."""
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether tensor parallelism cuts the sequence outside of matrix products."""
+
+    @property
+    def microbatch_size(self) -> int:
+        """Sequences of one microbatch."""
+
+    @property
+    def precision(self) -> str:
+        """What matrix products compute in."""
+
+
+class Sketch:
+    """`Degrees` without the rest of a layout. The search makes many, so it is a plain class."""
+
+    def __init__(
+        self,
+        *,
+        tp: int = 1,
+        pp: int = 1,
+        cp: int = 1,
+        ep: int = 1,
+        dp: int = 1,
+        sharding: str = "none",
+        sequence_parallel: bool = False,
+        microbatch_size: int = 1,
+        precision: str = "bf16",
+    ) -> None:
+        self.tp = tp
+        self.pp = pp
+        self.cp = cp
+        self.ep = ep
+        self.dp = dp
+        self.dp_shard = dp
+        self.sharding = sharding
+        self.sequence_parallel = sequence_parallel
+        self.microbatch_size = microbatch_size
+        self.precision = precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.framework import Bytes, FrameworkProfile, KeptActivations, StateBytes
-from app.planner.layout import Layout
+from app.planner.layout import Degrees, Layout
 from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_ceiling
 from app.planner.request import MemoryBytes, PlanRequest
 
@@ -36,19 +36,28 @@ PURE_SIXTEEN_BIT = frozenset({"adamw_bf16", "adamw_8bit"})
 """Optimizers run without an fp32 master copy or fp32 gradients."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageParams:
     """Parameters of one rank of one stage, before data-parallel sharding.
 
     `dense` is shared by every rank of the data-parallel group, `routed` by those with the same
-    experts. `largest_unit` is the biggest block gathered at once under ZeRO-3.
+    experts; the frozen ones get no gradients. `largest_unit` is the biggest block gathered at once
+    under ZeRO-3. A plain class, because the search makes many.
     """
 
-    dense: float
-    routed: float
-    largest_unit: float
-    frozen_dense: float = 0.0
-    frozen_routed: float = 0.0
+    def __init__(
+        self,
+        *,
+        dense: float,
+        routed: float,
+        largest_unit: float,
+        frozen_dense: float = 0.0,
+        frozen_routed: float = 0.0,
+    ) -> None:
+        self.dense = dense
+        self.routed = routed
+        self.largest_unit = largest_unit
+        self.frozen_dense = frozen_dense
+        self.frozen_routed = frozen_routed
 
     @property
     def trained(self) -> float:
@@ -56,17 +65,17 @@ class StageParams:
         return self.dense + self.routed
 
 
-def expert_split(layout: Layout) -> int:
+def expert_split(layout: Degrees) -> int:
     """Ways the routed experts of a stage are divided: by ep, or like an MLP by tp."""
     return layout.ep if layout.ep > 1 else layout.tp
 
 
-def dense_shard_group(layout: Layout) -> int:
+def dense_shard_group(layout: Degrees) -> int:
     """Ranks that share one copy of a sharded dense parameter."""
     return layout.dp_shard * layout.cp
 
 
-def expert_shard_group(layout: Layout) -> int:
+def expert_shard_group(layout: Degrees) -> int:
     """Ranks that share one copy of a sharded expert: what ep leaves of the stage's ranks."""
     if layout.ep == 1:
         return dense_shard_group(layout)
@@ -93,7 +102,7 @@ def adapter_params_per_layer(model: ModelArchitecture, rank: int) -> float:
     return attention + mlp
 
 
-def layer_params(model: ModelArchitecture, layout: Layout, *, routed: bool) -> tuple[float, float]:
+def layer_params(model: ModelArchitecture, layout: Degrees, *, routed: bool) -> tuple[float, float]:
     """Dense and routed parameters one rank holds of one layer, before data-parallel sharding."""
     attention = model.attention_params / layout.tp + model.layer_vector_params
     if not routed or model.moe is None:
@@ -155,7 +164,7 @@ def counted_params(model: ModelArchitecture) -> int:
     return total
 
 
-def states_of(request: PlanRequest, layout: Layout) -> StateBytes:
+def states_of(request: PlanRequest, layout: Degrees) -> StateBytes:
     """Bytes per trained parameter under the layout's sharding, precision and optimizer."""
     framework, optimizer = request.framework, request.workload.optimizer
     states = framework.states[layout.sharding]
@@ -209,7 +218,7 @@ class PlacedStates:
 NO_BYTES = Bytes()
 
 
-def placed_states(request: PlanRequest, layout: Layout) -> PlacedStates:
+def placed_states(request: PlanRequest, layout: Degrees) -> PlacedStates:
     """Where each copy of a parameter lives under the layout and the workload."""
     states = states_of(request, layout)
     moments = MOMENT_BYTES[request.workload.optimizer]
@@ -237,7 +246,9 @@ def placed_states(request: PlanRequest, layout: Layout) -> PlacedStates:
     )
 
 
-def _on_host(request: PlanRequest, layout: Layout, states: StateBytes, moved: list[Bytes]) -> Bytes:
+def _on_host(
+    request: PlanRequest, layout: Degrees, states: StateBytes, moved: list[Bytes]
+) -> Bytes:
     """Host bytes per parameter of one rank: what was moved, or what loading takes if that is more.
 
     Gradients move after they were reduced, so a rank keeps only its shard of them.
@@ -284,7 +295,7 @@ def state_totals(request: PlanRequest, layout: Layout, params: StageParams) -> S
     )
 
 
-def tokens_per_rank(request: PlanRequest, layout: Layout) -> float:
+def tokens_per_rank(request: PlanRequest, layout: Degrees) -> float:
     """Tokens of one microbatch that one rank computes on."""
     return layout.microbatch_size * request.workload.sequence_length / layout.cp
 
@@ -295,7 +306,7 @@ def kept_of(framework: FrameworkProfile, recompute: str, precision: str) -> Kept
 
 
 def activation_bytes_per_layer(
-    request: PlanRequest, layout: Layout, kept: KeptActivations, *, routed: bool
+    request: PlanRequest, layout: Degrees, kept: KeptActivations, *, routed: bool
 ) -> float:
     """Bytes one layer keeps for one microbatch on one rank.
 
@@ -354,7 +365,7 @@ def stage_activation_bytes(
     return total
 
 
-def logits_bytes(request: PlanRequest, layout: Layout) -> float:
+def logits_bytes(request: PlanRequest, layout: Degrees) -> float:
     """Bytes of the head output, its gradient and the loss of one microbatch, on the last stage."""
     vocabulary = padded_vocabulary(
         request.model.vocab_size, layout.tp, request.framework.vocabulary_multiple

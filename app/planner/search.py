@@ -1,31 +1,43 @@
-"""The best legal layout that fits: exact branch and bound.
+"""The best legal layout that fits: exact best-first branch and bound.
 
-Nodes (tp, pp, cp, ep) are visited in the order of a lower bound on compute, layer traffic and
-bubble, the (precision, microbatch, recompute) of a node in the order of a sharper one that knows
-what fits, and sharding and vpp below that, the fastest schedule first.
+A node (tp, pp, cp, ep) waits in a heap under a lower bound on every step in it. Popped, it is
+looked at more closely, a level at a time, and waits again under the sharper bound:
+    degrees  compute, layer traffic and bubble of the cheapest recomputation (`node_bound`)
+    stage    the same of what the first stage has room for, and shared costs (`first_bound`)
+    room     of what every stage has room for (`Visit.promising`)
+    leaves   every sharding and vpp, the most promising first (`search_node`)
+The search ends when the least bound in the heap exceeds the best step found.
 
 Why no pruning loses the optimum:
-- `work_bound` is proven in its docstring; what is left out has a bound above the best step found.
+- `work_bound`, `first_bound` and `Visit.promising` are proven in their docstrings; what is left in
+  the heap has a bound above the best step found.
 - `Kernel.with_shared` adds what the data-parallel traffic and the update take at least.
 - A sharding is left out when it does not fit under the plain schedule: an interleaved one keeps at
   least as many microbatches in flight, since 2 (pp - i - 1) + (v - 1) pp + 1 >= v (pp - i) for
   every stage i and v >= 2, and m v >= v (pp - i).
 Equal times are ordered by `moving_parts`, so the answer does not depend on the order of visits.
 
-`stop` is asked before every node and every leanest layout, of remedies too.
+`stop` is asked before every group and every visit, of remedies too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from math import ceil, frexp, ldexp
 
 from app.planner.estimate import estimate, limit_bytes
 from app.planner.explain import explained
-from app.planner.kernel import LOWERED, Kernel, PassCosts, SharedCosts
+from app.planner.kernel import (
+    LOWERED,
+    Group,
+    KeptBytes,
+    Kernel,
+    PassCosts,
+    StageKind,
+    StateBytes,
+)
 from app.planner.layout import Layout
-from app.planner.memory import in_flight
+from app.planner.memory import StageParams, in_flight
 from app.planner.refuse import refused
 from app.planner.request import (
     Estimate,
@@ -37,7 +49,8 @@ from app.planner.request import (
     keep_going,
     never,
 )
-from app.planner.space import Node, count_leaves, fills, groups, leaf, moving_parts
+from app.planner.space import Node, fills, groups, leaf, moving_parts, precision_choices
+from app.planner.timing import ShardGroups, SharedSeconds, owned_params
 
 INFEASIBLE = float("inf")
 
@@ -58,106 +71,221 @@ class Incumbent:
 
     def __init__(self) -> None:
         self.layout: Layout | None = None
-        self.seconds = float("inf")
+        self.seconds = INFEASIBLE
         self.parts: tuple[int, ...] = ()
         self.configurations = 0
         self.nodes = 0
         self.evaluated = 0
         self.feasible = 0
 
-    def beaten_by(self, seconds: float, layout: Layout) -> bool:
-        """Whether a leaf of that time would replace this one."""
-        if seconds != self.seconds:
-            return seconds < self.seconds
-        return moving_parts(layout) < self.parts
+    def offer(self, seconds: float, layout: Layout) -> None:
+        """Keep a leaf that fits, if it is better; of equal ones that with fewer moving parts."""
+        parts = moving_parts(layout)
+        if seconds < self.seconds or parts < self.parts:
+            self.feasible += 1
+            self.layout = layout
+            self.seconds = seconds
+            self.parts = parts
 
-    def take(self, seconds: float, layout: Layout) -> None:
-        """Replace the best leaf."""
-        self.feasible += 1
-        self.layout = layout
-        self.seconds = seconds
-        self.parts = moving_parts(layout)
+
+class Placement:
+    """A precision and a sharding whose states leave room on every stage of a node.
+
+    `held[s]` is what stage s holds whatever the microbatch, `most[r]` the largest microbatch that
+    fits beside it on every stage under recomputation r and the plain schedule.
+    """
+
+    def __init__(
+        self,
+        precision: str,
+        sharding: tuple[str, int],
+        *,
+        states: StateBytes,
+        ranks: ShardGroups,
+        shared: SharedSeconds,
+        held: list[float],
+    ) -> None:
+        self.precision = precision
+        self.sharding = sharding
+        self.states = states
+        self.ranks = ranks
+        self.shared = shared
+        self.held = held
+        self.most: list[float] = []
+
+
+def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
+    """A lower bound on the step of every leaf whose first stage has room.
+
+    That stage keeps most microbatches in flight. A sharding and a recomputation that have room for
+    b sequences there have for fewer; the least `work_bound` of those, with what
+    `Kernel.with_shared` adds at least: the traffic of the fewest microbatches, behind a microbatch
+    of the largest.
+    """
+    axes, pp = node.axes, node.pp
+    stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
+    per_replica = kernel.batch // node.dp
+    sequences = kernel.length / node.cp
+    tokens = per_replica * sequences
+    smallest = axes.microbatches[0]
+    free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
+    best = INFEASIBLE
+    for precision in axes.precisions:
+        rows = kernel.kept(group.tensor, group.ring, pp, precision)
+        dp_shard = 0
+        for sharding, shard in axes.shardings:
+            if shard != dp_shard:
+                dp_shard = shard
+                ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, shard)
+                table = kernel.states(precision, piped=pp > 1, ranks=ranks.dense)
+                wire = kernel.shared_costs.wire(ranks, stage)
+            states = table[sharding]
+            room = free - kernel.device_bytes(states, stage, ranks)
+            shared: SharedSeconds | None = None
+            for recompute in kernel.wanted:
+                each = rows[recompute].plain[0]
+                if smallest * each > room:
+                    continue
+                largest = smallest
+                for size in axes.microbatches:
+                    if size * each > room:
+                        break
+                    largest = size
+                costs = kernel.passes(group, precision, recompute)
+                fewest = per_replica // largest
+                work = work_bound(
+                    costs, node, tokens=tokens, fewest=fewest, shortest=smallest * sequences
+                )
+                if shared is None:
+                    owned = owned_params(stage, ranks, sharded=states.moments_sharded)
+                    shared = kernel.shared_costs.seconds(wire, sharding, pp=pp, owned=owned)
+                behind = costs.least(largest * sequences) / pp
+                seconds = kernel.with_shared(shared, work, behind, fewest)
+                best = min(best, seconds)
+    return best
 
 
 class Visit:
-    """One node being searched: its layouts (a precision and a sharding) and their room.
+    """One node being searched: who holds what on its stages.
 
-    `held[i][s]` is what stage s holds whatever the microbatch under layout i, `kept[r][s]` and
-    `once[r][s]` what one sequence adds under recomputation r. `most[i][r]` is the largest
-    microbatch that fits under the plain schedule, which keeps pp - i microbatches of stage i: the
-    space has no leaf with fewer microbatches than stages.
+    `placements[p]` are the shardings that leave room in precision p, `kept[p][r]` what a sequence
+    adds under recomputation r, `waiting` what is promising. The plain schedule keeps pp - i
+    microbatches of stage i, as no leaf has fewer microbatches than stages.
     """
 
-    def __init__(self, kernel: Kernel, node: Node, room: tuple[float, float]) -> None:
-        axes = node.axes
+    def __init__(self, kernel: Kernel, group: Group, node: Node, room: tuple[float, float]) -> None:
+        self.kernel = kernel
         self.node = node
-        self.axes = axes
-        self.limit = room[0]
+        self.group = group
+        self.room = room
         self.per_replica = kernel.batch // node.dp
         self.sequences = kernel.length / node.cp
-        self.kinds = kernel.stage_kinds(node.pp)
-        self.layouts: list[Layout] = []
-        self.starts: list[int] = []
-        self.held: list[list[float]] = []
-        for precision in axes.precisions:
-            self.starts.append(len(self.layouts))
-            for sharding in axes.shardings:
-                self.place(kernel, precision, sharding, room)
-        self.starts.append(len(self.layouts))
-        self.kept: list[list[float]] = []
-        self.once: list[list[float]] = []
-        self.most: list[list[float]] = []
-        if self.layouts:
-            for recompute in axes.recomputes:
-                pairs = [kernel.kept(self.layouts[0], kind, recompute) for kind in self.kinds]
-                self.kept.append([kept for kept, _ in pairs])
-                self.once.append([once for _, once in pairs])
-            for held in self.held:
-                self.most.append([self.largest(held, r) for r in range(len(self.kept))])
+        self.kinds: list[StageKind] = kernel.stage_kinds(node.pp)
+        self.stages: list[StageParams] = kernel.stage_params(group.tensor, group.experts, node.pp)
+        self.placements: list[list[Placement]] = []
+        self.kept: list[list[KeptBytes]] = []
+        for precision in node.axes.precisions:
+            kept = kernel.kept(group.tensor, group.ring, node.pp, precision)
+            self.kept.append(kept)
+            self.placements.append(self.placed(precision, kept))
+        self.waiting = self.promising()
 
-    def place(
-        self,
-        kernel: Kernel,
-        precision: str,
-        sharding: tuple[str, int],
-        room: tuple[float, float],
-    ) -> None:
-        """Add the layout of a precision and sharding, unless its states alone do not fit."""
-        layout = leaf(
-            self.node,
-            precision=precision,
-            microbatch=self.axes.microbatches[0],
-            recompute=self.axes.recomputes[0],
-            sharding=sharding,
-            vpp=1,
-        )
-        limit, host_limit = room
-        held, host = kernel.held(layout)
-        if max(held) <= limit and (not host_limit or host * kernel.gpus_per_node <= host_limit):
-            self.layouts.append(layout)
-            self.held.append(held)
+    def placed(self, precision: str, kept: list[KeptBytes]) -> list[Placement]:
+        """The shardings whose states leave room on every stage and on the host."""
+        kernel, node, limit = self.kernel, self.node, self.room[0]
+        base = kernel.node_bytes(node.tp, node.pp, node.cp, node.ep, node.dp)
+        found: list[Placement] = []
+        for sharding, dp_shard in node.axes.shardings:
+            ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
+            states = kernel.states(precision, piped=node.pp > 1, ranks=ranks.dense)[sharding]
+            fixed = base
+            if sharding == "hsdp" and ranks.replicas > 1:
+                fixed += kernel.communicator
+            held = [fixed + kernel.device_bytes(states, stage, ranks) for stage in self.stages]
+            if max(held) > limit or not self.hosted(states, ranks):
+                continue
+            owned = owned_params(self.stages[0], ranks, sharded=states.moments_sharded)
+            wire = kernel.shared_costs.wire(ranks, self.stages[0])
+            placement = Placement(
+                precision,
+                (sharding, dp_shard),
+                states=states,
+                ranks=ranks,
+                shared=kernel.shared_costs.seconds(wire, sharding, pp=node.pp, owned=owned),
+                held=held,
+            )
+            placement.most = [most(each.plain, held, limit) for each in kept]
+            found.append(placement)
+        return found
 
-    def largest(self, held: list[float], recompute: int) -> float:
-        """The largest microbatch all stages have room for under the plain schedule."""
-        kept, once, kinds, pp = self.kept[recompute], self.once[recompute], self.kinds, self.node.pp
-        most = INFEASIBLE
-        for place in range(len(held)):
-            each = kept[place] * (pp - kinds[place].index) + once[place]
-            if each > 0:
-                most = min(most, (self.limit - held[place]) / each)
+    def hosted(self, states: StateBytes, ranks: ShardGroups) -> bool:
+        """Whether a node's host has room for what is offloaded; true where that is not known."""
+        limit = self.room[1]
+        return not limit or self.kernel.host_bytes(states, self.stages, ranks) <= limit
+
+    def promising(self) -> list[tuple[float, int, int, int]]:
+        """Every (bound, precision, recomputation, microbatch) that has room, least bound first.
+
+        A microbatch of T tokens takes at least S(T) / pp * (m + (pp - 1) / v), as in `work_bound`;
+        every boundary is crossed at least as often as without interleaving; and of the shardings
+        that have room the cheapest adds what `Kernel.with_shared` says.
+        """
+        node, kernel = self.node, self.kernel
+        fill = (node.pp - 1) / node.axes.vpps[-1]
+        found: list[tuple[float, int, int, int]] = []
+        for place in range(len(self.placements)):
+            able = self.placements[place]
+            for recompute in kernel.wanted:
+                room = 0.0
+                for placement in able:
+                    room = max(room, placement.most[recompute])
+                if room < node.axes.microbatches[0]:
+                    continue
+                costs = kernel.passes(self.group, node.axes.precisions[place], recompute)
+                for microbatch in node.axes.microbatches:
+                    if microbatch > room:
+                        break
+                    tokens = microbatch * self.sequences
+                    count = self.per_replica // microbatch
+                    stage = costs.least(tokens) / node.pp
+                    work = stage * (count + fill) + self.crossings(tokens, count)
+                    least = INFEASIBLE
+                    for placement in able:
+                        if microbatch <= placement.most[recompute]:
+                            seconds = kernel.with_shared(placement.shared, work, stage, count)
+                            least = min(least, seconds)
+                    found.append((least, place, recompute, microbatch))
+        found.sort()
+        return found
+
+    def crossings(self, tokens: float, count: int) -> float:
+        """Exposed seconds of all stage crossings of a step without interleaving."""
+        node = self.node
+        if node.pp == 1:
+            return 0.0
+        slope, fixed = self.kernel.crossing(self.group.tensor, node.pp, node.tp * node.cp * node.dp)
+        return (slope * tokens + fixed) * (count + node.pp - 1)
+
+    def device_bytes(
+        self, placement: Placement, kept: KeptBytes, microbatch: int, vpp: int
+    ) -> float:
+        """What the fullest stage of a leaf holds."""
+        count = self.per_replica // microbatch
+        most = 0.0
+        for place in range(len(self.kinds)):
+            flight = in_flight(self.node.pp, vpp, self.kinds[place].index, count)
+            each = kept.kept[place] * flight + kept.once[place]
+            most = max(most, placement.held[place] + microbatch * each)
         return most
 
-    def fits(self, index: int, recompute: int, microbatch: int, vpp: int) -> bool:
-        """Whether every stage has room for the leaf."""
-        if vpp == 1:
-            return microbatch <= self.most[index][recompute]
-        count = self.per_replica // microbatch
-        held, kept, once = self.held[index], self.kept[recompute], self.once[recompute]
-        for place in range(len(held)):
-            flight = in_flight(self.node.pp, vpp, self.kinds[place].index, count)
-            if held[place] + microbatch * (kept[place] * flight + once[place]) > self.limit:
-                return False
-        return True
+
+def most(each: list[float], held: list[float], limit: float) -> float:
+    """The largest microbatch all stages have room for when a sequence adds `each`."""
+    found = INFEASIBLE
+    for place in range(len(held)):
+        if each[place] > 0:
+            found = min(found, (limit - held[place]) / each[place])
+    return found
 
 
 def work_bound(
@@ -180,156 +308,133 @@ def work_bound(
 def node_bound(kernel: Kernel, node: Node, passes: list[PassCosts]) -> float:
     """A lower bound on the step of every leaf of a node, memory and shared costs aside.
 
-    `passes` holds, per precision, the recomputations that no other undercuts.
+    `passes` are those of its group that no other undercuts, in every precision of the request.
     """
+    axes = node.axes
     sequences = kernel.length / node.cp
     per_replica = kernel.batch // node.dp
-    microbatches = node.axes.microbatches
     best = INFEASIBLE
     for costs in passes:
         seconds = work_bound(
             costs,
             node,
             tokens=per_replica * sequences,
-            fewest=per_replica // microbatches[-1],
-            shortest=microbatches[0] * sequences,
+            fewest=per_replica // axes.microbatches[-1],
+            shortest=axes.microbatches[0] * sequences,
         )
         best = min(best, seconds)
     return best * LOWERED
 
 
-def cheapest_passes(kernel: Kernel, node: Node) -> list[PassCosts]:
-    """Per precision, the seconds without recomputation, or all of them where that is not there.
-
-    They depend on tp, cp and ep alone, so one list serves every pp.
-    """
-    found: list[PassCosts] = []
-    kinds = node.axes.recomputes
-    for precision in node.axes.precisions:
-        layout = Layout(
-            tp=node.tp,
-            cp=node.cp,
-            ep=node.ep,
-            dp=node.dp,
-            sequence_parallel=node.sequence_parallel,
-            precision=precision,  # type: ignore[arg-type]
-        )
-        found += [kernel.passes(layout, kind) for kind in (("none",) if "none" in kinds else kinds)]
-    return found
-
-
-def promising(kernel: Kernel, visit: Visit, best: Incumbent) -> list[tuple[float, int, int, int]]:
-    """Every (bound, precision, recomputation, microbatch) of a node that fits and may beat `best`.
-
-    The bound is the S(T) / pp * (m + (pp - 1) / v) of `work_bound`, of this microbatch alone.
-    """
-    node, axes = visit.node, visit.axes
-    fill = (node.pp - 1) / axes.vpps[-1]
-    found: list[tuple[float, int, int, int]] = []
-    for precision in range(len(axes.precisions)):
-        some = range(visit.starts[precision], visit.starts[precision + 1])
-        for place in range(len(axes.recomputes)):
-            room = max([visit.most[index][place] for index in some], default=0.0)
-            if room < axes.microbatches[0]:
-                continue
-            costs = kernel.passes(visit.layouts[some.start], axes.recomputes[place])
-            for microbatch in axes.microbatches:
-                if microbatch > room:
-                    break
-                count = visit.per_replica // microbatch
-                least = costs.least(microbatch * visit.sequences) * (count + fill) / node.pp
-                if least * LOWERED <= best.seconds:
-                    found.append((least * LOWERED, precision, place, microbatch))
-    found.sort()
-    return found
-
-
-def search_node(kernel: Kernel, visit: Visit, best: Incumbent) -> None:
+def search_node(visit: Visit, best: Incumbent) -> None:
     """Look at what is promising in one node, most promising first, until the rest is worse."""
-    waiting = promising(kernel, visit, best)
-    if not waiting:
-        return
     best.nodes += 1
-    shared = [kernel.shared(layout) for layout in visit.layouts]
-    for least, precision, place, microbatch in waiting:
+    for least, place, recompute, microbatch in visit.waiting:
         if least > best.seconds:
             break
-        count = visit.per_replica // microbatch
-        able = [
-            index
-            for index in range(visit.starts[precision], visit.starts[precision + 1])
-            if microbatch <= visit.most[index][place]
-            and kernel.with_shared(shared[index], least, count) <= best.seconds
-        ]
-        if able:
-            search_leaves(
-                kernel, visit, best, shared=shared, able=able, place=place, microbatch=microbatch
-            )
+        able = [each for each in visit.placements[place] if microbatch <= each.most[recompute]]
+        search_leaves(visit, best, able=able, place=place, recompute=recompute, size=microbatch)
 
 
 def search_leaves(
-    kernel: Kernel,
     visit: Visit,
     best: Incumbent,
     *,
-    shared: list[SharedCosts],
-    able: list[int],
+    able: list[Placement],
     place: int,
-    microbatch: int,
+    recompute: int,
+    size: int,
 ) -> None:
-    """Look at every sharding and vpp under one (precision, recomputation, microbatch).
+    """Look at every sharding and vpp under one (precision, recomputation, microbatch of `size`).
 
-    `able` are the layouts that fit with the plain schedule; interleaving holds more. A sharding
+    `able` are the placements that fit with the plain schedule; interleaving holds more. A sharding
     adds the same to every schedule, so the schedules are tried fastest first.
     """
-    recompute = visit.axes.recomputes[place]
-    count = visit.per_replica // microbatch
-    tokens = microbatch * visit.sequences
-    layout = visit.layouts[able[0]]
-    slowest, total = kernel.pipeline(layout, recompute, tokens, visit.kinds)
-    crossing = kernel.crossings(layout, tokens, count)
+    kernel, node = visit.kernel, visit.node
+    count = visit.per_replica // size
+    tokens = size * visit.sequences
+    costs = kernel.passes(visit.group, able[0].precision, recompute)
+    slowest, total = costs.pipeline(tokens, visit.kinds)
+    crossings = visit.crossings(tokens, count)
     waiting = [
-        (slowest * count + (total - slowest) / vpp + crossing * vpp, vpp)
-        for vpp in visit.axes.vpps
-        if vpp == 1 or count % visit.node.pp == 0
+        (slowest * count + (total - slowest) / vpp + crossings * vpp, vpp)
+        for vpp in node.axes.vpps
+        if vpp == 1 or count % node.pp == 0
     ]
     waiting.sort()
-    for index in able:
-        exposed = kernel.exposed(shared[index], microbatches=count, slowest=slowest)
+    kept = visit.kept[place][recompute]
+    for placement in able:
+        exposed = kernel.exposed(placement.shared, microbatches=count, slowest=slowest)
         for pipeline, vpp in waiting:
             best.evaluated += 1
             if pipeline + exposed > best.seconds:
                 break
             seconds = on_grid(pipeline + exposed)
-            found = replace(
-                visit.layouts[index],
-                microbatch_size=microbatch,
-                recompute=recompute,  # type: ignore[arg-type]
-                vpp=vpp,
-            )
-            if best.beaten_by(seconds, found) and visit.fits(index, place, microbatch, vpp):
-                best.take(seconds, found)
+            if seconds <= best.seconds and (
+                vpp == 1 or visit.device_bytes(placement, kept, size, vpp) <= visit.room[0]
+            ):
+                best.offer(
+                    seconds,
+                    leaf(
+                        node,
+                        precision=placement.precision,
+                        microbatch=size,
+                        recompute=kernel.recomputes[recompute],
+                        sharding=placement.sharding,
+                        vpp=vpp,
+                    ),
+                )
+
+
+def room_of(request: PlanRequest) -> tuple[float, float]:
+    """Bytes a plan may use of a device, and of a host (0: not known)."""
+    return limit_bytes(request), float(request.cluster.host_memory_bytes_per_node)
+
+
+def group_of(kernel: Kernel, node: Node) -> Group:
+    """The costs of a node's degrees."""
+    return kernel.group(node.tp, node.cp, node.ep, sequence_parallel=node.sequence_parallel)
 
 
 def best_layout(request: PlanRequest, *, stop: Stop = never) -> Incumbent:
     """The best leaf of the whole space; its `layout` is `None` when nothing legal fits."""
-    kernel, best = Kernel(request), Incumbent()
-    room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
-    ordered: list[tuple[float, int, Node]] = []
-    for nodes in groups(request):
+    kernel, best, room = Kernel(request), Incumbent(), room_of(request)
+    precisions = precision_choices(request, aligned=True)
+    waiting: list[tuple[float, int]] = []
+    nodes: list[Node] = []
+    owners: list[Group] = []
+    for members in groups(request):
         keep_going(stop)
-        passes = cheapest_passes(kernel, nodes[0])
-        for node in nodes:
-            ordered.append((node_bound(kernel, node, passes), len(ordered), node))
-            best.configurations += count_leaves(request, node)
-    ordered.sort()
-    for bound, _, node in ordered:
-        if bound > best.seconds:
-            break
+        group = group_of(kernel, members[0])
+        passes = [
+            kernel.passes(group, precision, recompute)
+            for precision in precisions
+            for recompute in kernel.cheapest
+        ]
+        for node in members:
+            waiting.append((node_bound(kernel, node, passes), len(nodes)))
+            nodes.append(node)
+            owners.append(group)
+            best.configurations += node.axes.leaves
+    heapify(waiting)
+    looked = [False] * len(nodes)
+    visits: dict[int, Visit] = {}
+    while waiting and waiting[0][0] <= best.seconds:
         keep_going(stop)
-        visit = Visit(kernel, node, room)
-        if visit.layouts:
-            search_node(kernel, visit, best)
+        place = heappop(waiting)[1]
+        visit = visits.get(place)
+        if visit is not None:
+            search_node(visit, best)
+            continue
+        if not looked[place]:
+            looked[place] = True
+            bound = first_bound(kernel, owners[place], nodes[place], room[0])
+        else:
+            visit = Visit(kernel, owners[place], nodes[place], room)
+            visits[place] = visit
+            bound = visit.waiting[0][0] if visit.waiting else INFEASIBLE
+        if bound < INFEASIBLE:
+            heappush(waiting, (bound, place))
     return best
 
 
@@ -368,70 +473,75 @@ def plan(request: PlanRequest, *, stop: Stop = never) -> Plan | NoFeasiblePlan:
 def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
     """Whether any legal layout of the request fits.
 
-    The smallest microbatch without interleaving holds least, so a node none of whose such leaves
-    fits has none that does.
+    The smallest microbatch with the least interleaving holds least, so a node none of whose such
+    leaves fits has none that does.
     """
-    if request.pins.vpp not in (None, 1):
-        return any(interleaved_fits(request, stop=stop))
-    kernel = Kernel(request)
-    room = (limit_bytes(request), float(request.cluster.host_memory_bytes_per_node))
-    for nodes in groups(request):
-        for node in nodes:
+    kernel, room = Kernel(request), room_of(request)
+    for members in groups(request):
+        group = group_of(kernel, members[0])
+        for node in members:
             keep_going(stop)
-            smallest = node.axes.microbatches[0]
-            for most in Visit(kernel, node, room).most:
-                if max(most) >= smallest:
+            for leanest in lean_leaves(request, Visit(kernel, group, node, room)):
+                if leanest.device_bytes <= room[0]:
                     return True
     return False
 
 
-def interleaved_fits(request: PlanRequest, *, stop: Stop = never) -> Iterator[bool]:
-    """Whether each of the leanest layouts fits, for requests that pin an interleaved schedule."""
-    kernel = Kernel(request)
-    limit = limit_bytes(request)
-    host_limit = float(request.cluster.host_memory_bytes_per_node)
-    for layout in lean_leaves(request):
-        keep_going(stop)
-        device, host = kernel.worst_bytes(layout)
-        yield device <= limit and (not host_limit or host <= host_limit)
+class LeanLeaf:
+    """A leaf with the smallest microbatch and least interleaving of its node, and its bytes."""
+
+    def __init__(
+        self, placement: Placement, recompute: str, size: int, device_bytes: float
+    ) -> None:
+        self.placement = placement
+        self.recompute = recompute
+        self.size = size
+        self.device_bytes = device_bytes
+
+
+def lean_leaves(request: PlanRequest, visit: Visit) -> list[LeanLeaf]:
+    """The leanest leaf of each placement and recomputation of a node."""
+    node, vpp = visit.node, visit.node.axes.vpps[0]
+    size = 0
+    for microbatch in node.axes.microbatches:
+        if fills(request, node, microbatch=microbatch, vpp=vpp):
+            size = microbatch
+            break
+    found: list[LeanLeaf] = []
+    if size:
+        for place in range(len(visit.placements)):
+            for placement in visit.placements[place]:
+                for recompute in visit.kernel.wanted:
+                    held = visit.device_bytes(placement, visit.kept[place][recompute], size, vpp)
+                    found.append(
+                        LeanLeaf(placement, visit.kernel.recomputes[recompute], size, held)
+                    )
+    return found
 
 
 def leanest(request: PlanRequest, *, stop: Stop = never) -> Estimate | None:
     """The legal layout that needs least memory, fitting or not."""
-    kernel = Kernel(request)
-    best: Layout | None = None
-    least = INFEASIBLE
-    for layout in lean_leaves(request):
-        keep_going(stop)
-        device, _ = kernel.worst_bytes(layout)
-        if device < least:
-            best, least = layout, device
-    return None if best is None else estimate(request, best)
-
-
-def lean_leaves(request: PlanRequest) -> list[Layout]:
-    """The leaves of every node with the smallest microbatch and the least interleaving."""
-    return [
+    kernel, least = Kernel(request), INFEASIBLE
+    best: LeanLeaf | None = None
+    where: Node | None = None
+    for members in groups(request):
+        group = group_of(kernel, members[0])
+        for node in members:
+            keep_going(stop)
+            visit = Visit(kernel, group, node, (INFEASIBLE, 0.0))
+            for each in lean_leaves(request, visit):
+                if each.device_bytes < least:
+                    best, where, least = each, node, each.device_bytes
+    if best is None or where is None:
+        return None
+    return estimate(
+        request,
         leaf(
-            node,
-            precision=node.axes.precisions[0],
-            microbatch=microbatch,
-            recompute=recompute,
-            sharding=sharding,
-            vpp=node.axes.vpps[0],
-        )
-        for nodes in groups(request)
-        for node in nodes
-        for microbatch in smallest_microbatch(request, node)
-        for recompute in node.axes.recomputes
-        for sharding in node.axes.shardings
-    ]
-
-
-def smallest_microbatch(request: PlanRequest, node: Node) -> tuple[int, ...]:
-    """The smallest microbatch that fills the least interleaved pipeline of a node, if any does."""
-    vpp = node.axes.vpps[0]
-    able = [
-        size for size in node.axes.microbatches if fills(request, node, microbatch=size, vpp=vpp)
-    ]
-    return tuple(able[:1])
+            where,
+            precision=best.placement.precision,
+            microbatch=best.size,
+            recompute=best.recompute,
+            sharding=best.placement.sharding,
+            vpp=where.axes.vpps[0],
+        ),
+    )

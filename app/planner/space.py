@@ -11,18 +11,11 @@ its optimum.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from itertools import product
 
 from app.planner.estimate import hsdp_shard_group
 from app.planner.layout import Layout
-from app.planner.legality import (
-    FP8_TOKEN_MULTIPLE,
-    NARROW_PRECISIONS,
-    interleaves,
-    split_layers,
-    uneven_stages,
-)
+from app.planner.legality import FP8_TOKEN_MULTIPLE, NARROW_PRECISIONS, interleaves, split_layers
 from app.planner.request import PlanRequest
 
 MIN_TOKENS_PER_CP_RANK = 2048
@@ -32,7 +25,10 @@ MAX_MICROBATCH = 64
 
 
 class Axes:
-    """The leaf choices of one node. Every combination is legal, vpp given the microbatch aside."""
+    """The leaf choices of one node. Every combination is legal, vpp given the microbatch aside.
+
+    `interleaving` counts the microbatches that fill an interleaved pipeline, `leaves` all leaves.
+    """
 
     def __init__(
         self,
@@ -42,47 +38,44 @@ class Axes:
         recomputes: tuple[str, ...],
         shardings: tuple[tuple[str, int], ...],
         vpps: tuple[int, ...],
+        interleaving: int,
     ) -> None:
         self.precisions = precisions
         self.microbatches = microbatches
         self.recomputes = recomputes
         self.shardings = shardings
         self.vpps = vpps
+        self.leaves = 0
+        if vpps:
+            plain = 1 if vpps[0] == 1 else 0
+            pairs = plain * len(microbatches) + (len(vpps) - plain) * interleaving
+            self.leaves = pairs * len(precisions) * len(recomputes) * len(shardings)
 
-    def empty(self) -> bool:
-        """Whether some choice has no value, so that there is no leaf."""
-        return not (
-            self.precisions
-            and self.microbatches
-            and self.recomputes
-            and self.shardings
-            and self.vpps
-        )
+
+class Pipeline:
+    """A pipeline degree and what it leaves for data parallelism, with the leaf choices."""
+
+    def __init__(self, pp: int, dp: int, axes: Axes, stage_layers: tuple[int, ...]) -> None:
+        self.pp = pp
+        self.dp = dp
+        self.axes = axes
+        self.stage_layers = stage_layers
 
 
 class Node:
     """The degrees of one subtree of the search, and its leaf choices."""
 
     def __init__(
-        self,
-        *,
-        tp: int,
-        pp: int,
-        cp: int,
-        ep: int,
-        dp: int,
-        sequence_parallel: bool,
-        axes: Axes,
-        stage_layers: tuple[int, ...],
+        self, tp: int, cp: int, ep: int, pipeline: Pipeline, *, sequence_parallel: bool
     ) -> None:
         self.tp = tp
-        self.pp = pp
+        self.pp = pipeline.pp
         self.cp = cp
         self.ep = ep
-        self.dp = dp
+        self.dp = pipeline.dp
         self.sequence_parallel = sequence_parallel
-        self.axes = axes
-        self.stage_layers = stage_layers
+        self.axes = pipeline.axes
+        self.stage_layers = pipeline.stage_layers
 
 
 def powers_of_two(limit: int) -> list[int]:
@@ -90,10 +83,9 @@ def powers_of_two(limit: int) -> list[int]:
     return [1 << shift for shift in range(limit.bit_length())] if limit >= 1 else []
 
 
-def divisors(number: int) -> list[int]:
-    """Every divisor of a positive number, ascending."""
-    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
+def divisors(number: int, most: int) -> list[int]:
+    """Every divisor of a positive number up to `most`, ascending."""
+    return [each for each in range(1, min(number, most) + 1) if number % each == 0]
 
 
 def _pinned(pin: int | None, choices: list[int]) -> list[int]:
@@ -112,19 +104,6 @@ def tp_choices(request: PlanRequest) -> list[int]:
         and model.num_heads % tp == 0
         and (model.attention == "mla" or model.num_kv_heads % tp == 0)
         and cluster.world_size % tp == 0
-    ]
-
-
-def pp_choices(request: PlanRequest, rest: int) -> list[int]:
-    """Pipeline degrees that divide the `rest` GPUs and split the layers."""
-    framework = request.framework
-    if not framework.supports_pp or not framework.pipeline_shardings:
-        return [1] if request.pins.pp in (None, 1) else []
-    return [
-        pp
-        for pp in _pinned(request.pins.pp, divisors(rest))
-        if rest % pp == 0
-        and split_layers(request.model.num_layers, pp, uneven=framework.uneven_pipeline)
     ]
 
 
@@ -150,85 +129,129 @@ def ep_choices(request: PlanRequest, group: int) -> list[int]:
         return [1] if request.pins.ep in (None, 1) else []
     return [
         ep
-        for ep in _pinned(request.pins.ep, divisors(moe.num_experts))
+        for ep in _pinned(request.pins.ep, divisors(moe.num_experts, group))
         if moe.num_experts % ep == 0 and group % ep == 0
     ]
 
 
+def pp_choices(request: PlanRequest, rest: int) -> list[int]:
+    """Pipeline degrees that divide the `rest` GPUs, where the framework has pipelines."""
+    framework, pin = request.framework, request.pins.pp
+    if not framework.supports_pp or not framework.pipeline_shardings:
+        return [1] if pin in (None, 1) else []
+    if pin is not None:
+        return [pin] if rest % pin == 0 else []
+    return divisors(rest, request.model.num_layers)
+
+
 def groups(request: PlanRequest) -> list[list[Node]]:
     """Every node, grouped by (tp, cp, ep), the degrees that decide what a layer costs."""
-    world, pins = request.cluster.world_size, request.pins
+    world, pins, model = request.cluster.world_size, request.pins, request.model
     if not request.cluster.exclusive and world > 1:
         return []
+    pipelines = Pipelines(request)
+    experts = ep_choices(request, world)
     found: list[list[Node]] = []
     for tp in tp_choices(request):
         wanted = request.framework.sequence_parallel and tp > 1
         parallel = wanted if pins.sequence_parallel is None else pins.sequence_parallel
-        if request.model.moe is not None and tp > 1 and not parallel:
+        if model.moe is not None and tp > 1 and not parallel:
             continue
-        rest = world // tp
-        for cp in cp_choices(request, rest, tp, sequence_parallel=parallel):
-            members = pipelines(request, tp=tp, cp=cp)
-            for ep in ep_choices(request, rest * tp):
+        for cp in cp_choices(request, world // tp, tp, sequence_parallel=parallel):
+            members = pipelines.beside(tp, cp)
+            for ep in experts:
                 nodes = [
-                    Node(
-                        tp=tp,
-                        pp=pp,
-                        cp=cp,
-                        ep=ep,
-                        dp=dp,
-                        sequence_parallel=parallel,
-                        axes=axes,
-                        stage_layers=uneven_stages(request, pp),
-                    )
-                    for pp, dp, axes in members
-                    if tp * cp * dp % ep == 0
+                    Node(tp, cp, ep, each, sequence_parallel=parallel)
+                    for each in members
+                    if tp * cp * each.dp % ep == 0
                 ]
                 if nodes:
                     found.append(nodes)
     return found
 
 
-def pipelines(request: PlanRequest, *, tp: int, cp: int) -> list[tuple[int, int, Axes]]:
-    """Every pp and dp that go with tp and cp, with the leaf choices, where there are any."""
-    batch, pin = request.workload.global_batch_size, request.pins.dp
-    rest = request.cluster.world_size // (tp * cp)
-    found: list[tuple[int, int, Axes]] = []
-    for pp in pp_choices(request, rest):
-        dp = rest // pp
-        if batch % dp or batch // dp < pp or pin not in (None, dp):
-            continue
-        axes = leaf_axes(request, tp=tp, pp=pp, cp=cp, dp=dp)
-        if not axes.empty():
-            found.append((pp, dp, axes))
-    return found
+class Pipelines:
+    """Every pp and dp that go with a tp and a cp; what their product alone decides is kept."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        framework, pins = request.framework, request.pins
+        self.request = request
+        self.length = request.workload.sequence_length
+        self.batch = request.workload.global_batch_size
+        self.world = request.cluster.world_size
+        self.recomputes = tuple([kind for kind in framework.kept if pins.recompute in (None, kind)])
+        self.aligned = precision_choices(request, aligned=True)
+        self.unaligned = precision_choices(request, aligned=False)
+        self.splits: dict[int, tuple[int, ...]] = {}
+        self.chunks: dict[int, tuple[int, ...]] = {}
+        self.known: dict[tuple[int, int], list[Pipeline]] = {}
+
+    def beside(self, tp: int, cp: int) -> list[Pipeline]:
+        """Every pipeline that has leaves beside these degrees."""
+        tokens = FP8_TOKEN_MULTIPLE
+        if self.aligned != self.unaligned:
+            tokens = self.length // cp % FP8_TOKEN_MULTIPLE
+        found = self.known.get((tp * cp, tokens))
+        if found is None:
+            found = self._beside(tp, cp, tokens)
+            self.known[tp * cp, tokens] = found
+        return found
+
+    def _beside(self, tp: int, cp: int, tokens: int) -> list[Pipeline]:
+        rest, pin = self.world // (tp * cp), self.request.pins.dp
+        found: list[Pipeline] = []
+        for pp in pp_choices(self.request, rest):
+            split, dp = self.split(pp), rest // pp
+            if not split or self.batch % dp or self.batch // dp < pp or pin not in (None, dp):
+                continue
+            axes = self.axes(tp=tp, pp=pp, cp=cp, dp=dp, tokens=tokens)
+            if axes.leaves:
+                found.append(Pipeline(pp, dp, axes, () if split[0] * pp == sum(split) else split))
+        return found
+
+    def split(self, pp: int) -> tuple[int, ...]:
+        """Layers of each stage; `()` where the framework has no such split."""
+        found = self.splits.get(pp)
+        if found is None:
+            uneven = self.request.framework.uneven_pipeline
+            found = split_layers(self.request.model.num_layers, pp, uneven=uneven)
+            self.splits[pp] = found
+        return found
+
+    def vpps(self, pp: int) -> tuple[int, ...]:
+        """Interleaving degrees of a pipeline."""
+        found = self.chunks.get(pp)
+        if found is None:
+            found = vpp_choices(self.request, pp)
+            self.chunks[pp] = found
+        return found
+
+    def axes(self, *, tp: int, pp: int, cp: int, dp: int, tokens: int) -> Axes:
+        """The leaf choices under these degrees; `tokens` of one sequence on a rank."""
+        pin, per_replica = self.request.pins.microbatch_size, self.batch // dp
+        microbatches: list[int] = []
+        interleaving, aligned = 0, True
+        for size in microbatch_sizes(per_replica) if pin is None else [pin]:
+            count = per_replica // size
+            if per_replica % size == 0 and count >= pp:
+                microbatches.append(size)
+                interleaving += count % pp == 0
+                aligned = aligned and tokens * size % FP8_TOKEN_MULTIPLE == 0
+        return Axes(
+            precisions=self.aligned if aligned else self.unaligned,
+            microbatches=tuple(microbatches),
+            recomputes=self.recomputes,
+            shardings=sharding_choices(self.request, tp=tp, pp=pp, cp=cp, dp=dp),
+            vpps=self.vpps(pp),
+            interleaving=interleaving,
+        )
 
 
-@cache
 def microbatch_sizes(per_replica: int) -> list[int]:
     """Divisors of a replica's part of the global batch, up to `MAX_MICROBATCH`."""
-    return [size for size in range(1, MAX_MICROBATCH + 1) if per_replica % size == 0]
+    return divisors(per_replica, MAX_MICROBATCH)
 
 
-def leaf_axes(request: PlanRequest, *, tp: int, pp: int, cp: int, dp: int) -> Axes:
-    """The leaf choices under these degrees."""
-    pins = request.pins
-    per_replica = request.workload.global_batch_size // dp
-    sizes = _pinned(pins.microbatch_size, microbatch_sizes(per_replica))
-    microbatches = tuple(
-        size for size in sizes if per_replica % size == 0 and per_replica // size >= pp
-    )
-    recomputes = tuple(kind for kind in request.framework.kept if pins.recompute in (None, kind))
-    return Axes(
-        precisions=precision_choices(request, cp=cp, microbatches=microbatches),
-        microbatches=microbatches,
-        recomputes=recomputes,
-        shardings=sharding_choices(request, tp=tp, pp=pp, cp=cp, dp=dp),
-        vpps=vpp_choices(request, pp),
-    )
-
-
-@cache
 def equal_chunks(num_layers: int, pp: int, *, uneven: bool) -> list[int]:
     """Every vpp that cuts the layers of `pp` stages into equal chunks, and 1."""
     deepest = -(-num_layers // pp)
@@ -238,37 +261,35 @@ def equal_chunks(num_layers: int, pp: int, *, uneven: bool) -> list[int]:
 
 def vpp_choices(request: PlanRequest, pp: int) -> tuple[int, ...]:
     """Interleaving degrees: those that make equal chunks, where the framework interleaves."""
-    framework = request.framework
+    framework, pin = request.framework, request.pins.vpp
     vpps = [1]
     if pp > 1 and framework.supports_vpp:
         vpps = equal_chunks(request.model.num_layers, pp, uneven=framework.uneven_pipeline)
-    return tuple(vpp for vpp in _pinned(request.pins.vpp, vpps) if vpp in vpps)
+    if pin is not None:
+        return (pin,) if pin in vpps else ()
+    return tuple(vpps)
 
 
-def precision_choices(
-    request: PlanRequest, *, cp: int, microbatches: tuple[int, ...]
-) -> tuple[str, ...]:
-    """Precisions the operator allows (or the user pinned) that GPU and framework have."""
-    pin = request.pins.precision
+def precision_choices(request: PlanRequest, *, aligned: bool) -> tuple[str, ...]:
+    """Precisions the operator allows (or the user pinned) that GPU and framework have.
+
+    Narrow ones only where the tokens of every rank are `aligned` to `FP8_TOKEN_MULTIPLE`.
+    """
+    pin, gpu = request.pins.precision, request.cluster.gpu
     wanted = request.allowed_precisions if pin is None else (pin,)
-    gpu, tokens = request.cluster.gpu, request.workload.sequence_length // cp
     chosen = [
         each
         for each in wanted
         if gpu.supports(each)
         and each in request.framework.precisions
         and each in request.efficiency.gemm
-        and (each not in NARROW_PRECISIONS or _aligned(tokens, microbatches))
+        and (aligned or each not in NARROW_PRECISIONS)
     ]
     if pin is None and gpu.default_precision in chosen:
         chosen = [each for each in chosen if each not in ("fp16", "fp32")] or chosen
         if gpu.default_precision not in chosen:
             chosen.append(gpu.default_precision)
     return tuple(chosen)
-
-
-def _aligned(tokens: int, microbatches: tuple[int, ...]) -> bool:
-    return all(tokens * size % FP8_TOKEN_MULTIPLE == 0 for size in microbatches)
 
 
 def sharding_choices(
@@ -322,16 +343,6 @@ def leaf(
 def fills(request: PlanRequest, node: Node, *, microbatch: int, vpp: int) -> bool:
     """Whether interleaving's demand holds: microbatches a multiple of pp."""
     return vpp == 1 or request.workload.global_batch_size // node.dp // microbatch % node.pp == 0
-
-
-def count_leaves(request: PlanRequest, node: Node) -> int:
-    """Leaves of one node."""
-    axes = node.axes
-    per_replica = request.workload.global_batch_size // node.dp
-    interleaved = sum(per_replica // size % node.pp == 0 for size in axes.microbatches)
-    plain = 1 if axes.vpps[0] == 1 else 0
-    pairs = plain * len(axes.microbatches) + (len(axes.vpps) - plain) * interleaved
-    return pairs * len(axes.precisions) * len(axes.recomputes) * len(axes.shardings)
 
 
 def enumerate_layouts(request: PlanRequest) -> Iterator[Layout]:

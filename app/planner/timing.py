@@ -15,14 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.planner.architecture import ModelArchitecture
-from app.planner.hardware import Cluster
-from app.planner.layout import Layout
+from app.planner.layout import Degrees, Layout
 from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_ceiling
 from app.planner.memory import (
     SIXTEEN_BIT,
     StageParams,
-    dense_shard_group,
-    expert_shard_group,
     stage_params,
     states_of,
     tokens_per_rank,
@@ -39,12 +36,15 @@ HEAD_ALIGNMENT = 8
 """16-bit products want rows of 16 bytes, head sizes of 8 values; kernels for less are slower."""
 
 
-@dataclass(frozen=True, slots=True)
 class Affine:
-    """Seconds as a function of tokens: `per_token * tokens + fixed`."""
+    """Seconds as a function of tokens: `per_token * tokens + fixed`.
 
-    per_token: float
-    fixed: float
+    Nothing changes one. A plain class, because the search makes many.
+    """
+
+    def __init__(self, per_token: float, fixed: float) -> None:
+        self.per_token = per_token
+        self.fixed = fixed
 
     def at(self, tokens: float) -> float:
         """Seconds for so many tokens; nothing takes no time."""
@@ -74,7 +74,7 @@ def gemm(request: PlanRequest, precision: str, *, n: float, k: float) -> Affine:
     return Affine(per_token, k * n * operand / bandwidth + half_wave)
 
 
-def attention_seconds_per_token(request: PlanRequest, layout: Layout) -> float:
+def attention_seconds_per_token(request: PlanRequest, layout: Degrees) -> float:
     """Forward seconds of the two attention products and the softmax of one layer, per local token.
 
     Fused kernels: FLOP over what the kernel reaches at this length and head size. Unfused ones
@@ -108,7 +108,7 @@ def _wide(precision: str, request: PlanRequest) -> str:
     return precision
 
 
-def elementwise(request: PlanRequest, layout: Layout, *, width: float) -> Affine:
+def elementwise(request: PlanRequest, layout: Degrees, *, width: float) -> Affine:
     """Forward seconds of norms, residuals, activation functions and casts of one layer."""
     gpu, efficiency = request.cluster.gpu, request.efficiency
     bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
@@ -118,19 +118,19 @@ def elementwise(request: PlanRequest, layout: Layout, *, width: float) -> Affine
     return Affine(values * SIXTEEN_BIT / 3 / bandwidth, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
 class LayerSeconds:
     """One layer's microbatch on one rank: forward, and backward without recomputation."""
 
-    forward: Affine
-    backward: Affine
+    def __init__(self, *, forward: Affine, backward: Affine) -> None:
+        self.forward = forward
+        self.backward = backward
 
     def with_recompute(self, fraction: float) -> Affine:
         """Forward, backward and the share of forward that is done again."""
         return self.forward.times(1 + fraction).plus(self.backward)
 
 
-def attention_projections(request: PlanRequest, layout: Layout) -> Affine:
+def attention_projections(request: PlanRequest, layout: Degrees) -> Affine:
     """Forward seconds of the query, key, value and output products of one layer."""
     model, precision, tp = request.model, layout.precision, layout.tp
     h = model.hidden_size
@@ -148,7 +148,7 @@ def attention_projections(request: PlanRequest, layout: Layout) -> Affine:
     return compressed.plus(queries).plus(keys).plus(output)
 
 
-def mlp(request: PlanRequest, layout: Layout, *, width: float) -> Affine:
+def mlp(request: PlanRequest, layout: Degrees, *, width: float) -> Affine:
     """Forward seconds of one MLP of that width on one rank's tokens."""
     model, precision = request.model, layout.precision
     h = model.hidden_size
@@ -156,7 +156,7 @@ def mlp(request: PlanRequest, layout: Layout, *, width: float) -> Affine:
     return up.plus(gemm(request, precision, n=h, k=width))
 
 
-def routed_mlp(request: PlanRequest, layout: Layout) -> Affine:
+def routed_mlp(request: PlanRequest, layout: Degrees) -> Affine:
     """Forward seconds of the router and the experts of one MoE layer, balanced routing.
 
     A rank's share: top_k copies of its tokens (after ep exchange as many as it sent), over the
@@ -183,7 +183,7 @@ def routed_mlp(request: PlanRequest, layout: Layout) -> Affine:
     return total
 
 
-def layer_seconds(request: PlanRequest, layout: Layout, *, routed: bool) -> LayerSeconds:
+def layer_seconds(request: PlanRequest, layout: Degrees, *, routed: bool) -> LayerSeconds:
     """Forward and backward of one layer as functions of the rank's tokens.
 
     Backward is twice the products and element-wise passes; attention by its own ratio.
@@ -208,7 +208,7 @@ def layer_seconds(request: PlanRequest, layout: Layout, *, routed: bool) -> Laye
     )
 
 
-def head_seconds(request: PlanRequest, layout: Layout) -> Affine:
+def head_seconds(request: PlanRequest, layout: Degrees) -> Affine:
     """Forward and backward seconds of the output head and the loss."""
     model, efficiency = request.model, request.efficiency
     if not model.vocab_size:
@@ -226,45 +226,69 @@ def steps(size: int) -> int:
     return min(size - 1, 2 * (size - 1).bit_length())
 
 
-@dataclass(frozen=True, slots=True)
+def ring_seconds(
+    payload_bytes: float, *, size: int, bytes_per_second: float, latency_seconds: float
+) -> float:
+    """Seconds of an all-gather or reduce-scatter whose full buffer is `payload_bytes`.
+
+    Each rank sends (n - 1) / n of it. Source of the volume: nccl-tests doc/PERFORMANCE.md.
+    """
+    if size <= 1:
+        return 0.0
+    return payload_bytes * (size - 1) / size / bytes_per_second + latency_seconds * steps(size)
+
+
 class GroupLink:
     """What a collective of one group gets: bytes per second per rank, seconds per hop, size."""
 
-    bytes_per_second: float
-    latency_seconds: float
-    size: int
+    def __init__(self, bytes_per_second: float, latency_seconds: float, size: int) -> None:
+        self.bytes_per_second = bytes_per_second
+        self.latency_seconds = latency_seconds
+        self.size = size
 
     def ring_seconds(self, payload_bytes: float) -> float:
-        """Seconds of an all-gather or reduce-scatter whose full buffer is `payload_bytes`.
+        """Seconds of an all-gather or reduce-scatter, as `ring_seconds`."""
+        return ring_seconds(
+            payload_bytes,
+            size=self.size,
+            bytes_per_second=self.bytes_per_second,
+            latency_seconds=self.latency_seconds,
+        )
 
-        Each rank sends (n - 1) / n of it. Source of the volume: nccl-tests doc/PERFORMANCE.md.
-        """
-        if self.size <= 1:
-            return 0.0
-        moved = payload_bytes * (self.size - 1) / self.size
-        return moved / self.bytes_per_second + self.latency_seconds * steps(self.size)
 
-
-def group_link(request: PlanRequest, *, size: int, stride: int) -> GroupLink:
-    """The link of a group of `size` ranks that are `stride` apart.
+class Links:
+    """The links of a cluster as collectives find them: rates reached, seconds per hop.
 
     Inside one NVLink domain: that link. Across: a ring crosses each node boundary once per channel
     and uses the network cards of all its members there, so g members per domain see g cards' rate,
     at most the inner link's.
     """
-    cluster: Cluster = request.cluster
-    efficiency = request.efficiency
-    inner = cluster.intra.bytes_per_second * efficiency.intra_link
-    latency = efficiency.latency_factor
-    members = max(1, cluster.domain_size // stride)
-    if size <= members:
-        return GroupLink(inner, cluster.intra.latency_seconds * latency, size)
-    outer = cluster.inter.bytes_per_second * efficiency.inter_link * members
-    return GroupLink(min(inner, outer), cluster.inter.latency_seconds * latency, size)
+
+    def __init__(self, request: PlanRequest) -> None:
+        cluster, efficiency = request.cluster, request.efficiency
+        self.domain_size = cluster.domain_size
+        self.inner = cluster.intra.bytes_per_second * efficiency.intra_link
+        self.outer = cluster.inter.bytes_per_second * efficiency.inter_link
+        self.inner_latency = cluster.intra.latency_seconds * efficiency.latency_factor
+        self.outer_latency = cluster.inter.latency_seconds * efficiency.latency_factor
+
+    def of_group(self, size: int, stride: int) -> tuple[float, float]:
+        """Bytes per second per rank and seconds per hop of `size` ranks that are `stride` apart."""
+        members = self.domain_size // stride or 1
+        if size <= members:
+            return self.inner, self.inner_latency
+        together = self.outer * members
+        return min(together, self.inner), self.outer_latency
+
+
+def group_link(request: PlanRequest, *, size: int, stride: int) -> GroupLink:
+    """The link of a group of `size` ranks that are `stride` apart."""
+    rate, latency = Links(request).of_group(size, stride)
+    return GroupLink(rate, latency, size)
 
 
 def tp_seconds_per_layer(
-    request: PlanRequest, layout: Layout, *, routed: bool, recompute_fraction: float
+    request: PlanRequest, layout: Degrees, *, routed: bool, recompute_fraction: float
 ) -> Affine:
     """Exposed seconds of tensor-parallel traffic of one layer, forward and backward.
 
@@ -284,7 +308,7 @@ def tp_seconds_per_layer(
     return Affine(2 * one_way * exposed * passes, 2 * latency * passes)
 
 
-def cp_seconds_per_layer(request: PlanRequest, layout: Layout) -> Affine:
+def cp_seconds_per_layer(request: PlanRequest, layout: Degrees) -> Affine:
     """Seconds that context parallelism adds to one layer: what a whole sequence would not cost.
 
     Forward passes every rank's keys and values around, backward those and their gradients; what
@@ -310,7 +334,7 @@ def cp_seconds_per_layer(request: PlanRequest, layout: Layout) -> Affine:
 
 
 def ep_seconds_per_layer(
-    request: PlanRequest, layout: Layout, *, recompute_fraction: float
+    request: PlanRequest, layout: Degrees, *, recompute_fraction: float
 ) -> Affine:
     """Exposed seconds of the all-to-alls of one MoE layer: dispatch and combine, each way.
 
@@ -333,16 +357,30 @@ def ep_seconds_per_layer(
     return Affine(seconds * passes * exposed, latency * passes)
 
 
-@dataclass(frozen=True, slots=True)
-class DataParallelSeconds:
-    """Data-parallel traffic of one rank: per microbatch and once a step, before any overlap."""
+class ShardGroups:
+    """Who shares what sharding cuts: ranks of one copy, how far apart, and copies of it.
 
-    per_microbatch: float
-    per_step: float
+    Dense parameters and routed experts have groups of their own where experts have ranks of theirs.
+    """
+
+    def __init__(self, tp: int, cp: int, ep: int, dp: int, dp_shard: int) -> None:
+        self.dense = dp_shard * cp
+        self.dense_stride = tp
+        self.routed = self.dense if ep == 1 else max(1, tp * self.dense // ep)
+        self.routed_stride = tp if ep == 1 else ep
+        self.replicas = dp // dp_shard
 
 
-def dp_traffic(request: PlanRequest, layout: Layout, params: StageParams) -> DataParallelSeconds:
-    """Seconds on the wire of gradients and, under ZeRO, of parameters.
+SharedSeconds = tuple[float, float, float]
+"""Traffic per microbatch and per step, before any overlap; the parameter update."""
+
+Wire = tuple[float, float, float, float]
+"""Seconds on the wire of one set of groups, by what is sent: gradients reduced and weights gathered
+once within the groups; one hop to every other rank; gradients summed over the replicas."""
+
+
+class SharedCosts:
+    """Data-parallel traffic and update of one request: what no layout changes, worked out once.
 
     ZeRO-1 and 2 reduce-scatter gradients and all-gather parameters once a step. ZeRO-3 gathers
     parameters before forward and again before backward, at every microbatch unless the framework
@@ -350,60 +388,81 @@ def dp_traffic(request: PlanRequest, layout: Layout, params: StageParams) -> Dat
     takes a hop for every other rank, which is what slows large groups. HSDP adds an all-reduce of
     the shard over replicas.
     Source: ZeRO, arXiv:1910.02054, section 7; PyTorch FSDP, arXiv:2304.11277, section 3.
+
+    The update moves states through device memory. Offloaded, gradients go down over PCIe and
+    weights come up; the host keeps pace with that.
     """
-    framework = request.framework
-    per_microbatch = per_step = 0.0
-    for count, group, stride in (
-        (params.dense, dense_shard_group(layout), layout.tp),
-        (params.routed, expert_shard_group(layout), _expert_stride(layout)),
-    ):
-        if not count:
-            continue
-        gradients = count * framework.gradient_bytes
-        weights = (count + _frozen_share(params, count)) * framework.parameter_bytes
-        if layout.sharding in ("zero3", "hsdp"):
-            link = group_link(request, size=group, stride=stride)
-            traffic = 2 * link.ring_seconds(weights) + link.ring_seconds(gradients)
-            pieces = request.efficiency.gathers_per_layer * request.model.num_layers / layout.pp
-            traffic += 3 * pieces * link.latency_seconds * (group - 1)
-            if framework.reduce_every_microbatch:
-                per_microbatch += traffic
-            else:
-                per_step += traffic
-            replicas = layout.dp // layout.dp_shard
-            across = group_link(request, size=replicas, stride=stride * group)
-            per_step += 2 * across.ring_seconds(gradients / group)
+
+    def __init__(self, request: PlanRequest) -> None:
+        framework, efficiency, gpu = request.framework, request.efficiency, request.cluster.gpu
+        self.links = Links(request)
+        self.gradient_bytes = framework.gradient_bytes
+        self.parameter_bytes = framework.parameter_bytes
+        self.every_microbatch = framework.reduce_every_microbatch
+        self.gathers = efficiency.gathers_per_layer * request.model.num_layers
+        self.step_seconds = efficiency.step_seconds
+        if request.workload.offload == "none":
+            bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
+            self.update_seconds = efficiency.optimizer_passes * 4 / bandwidth
         else:
-            link = group_link(request, size=group, stride=stride)
-            second = weights if layout.sharding in ("zero1", "zero2") else gradients
-            per_step += link.ring_seconds(gradients) + link.ring_seconds(second)
-    return DataParallelSeconds(per_microbatch, per_step)
+            moved = framework.gradient_bytes + framework.parameter_bytes
+            self.update_seconds = moved / gpu.pcie_bytes_per_second
+
+    def wire(self, ranks: ShardGroups, params: StageParams) -> Wire:
+        """What each kind of traffic takes for one rank that holds `params` of a stage."""
+        gradients = weights = hops = across = 0.0
+        if params.dense:
+            frozen = params.frozen_dense + params.frozen_routed
+            gradients, weights, hops, across = self._group_wire(
+                ranks.dense, ranks.dense_stride, ranks.replicas, params.dense, frozen
+            )
+        if params.routed:
+            more = self._group_wire(
+                ranks.routed, ranks.routed_stride, ranks.replicas, params.routed, 0.0
+            )
+            gradients, weights = gradients + more[0], weights + more[1]
+            hops, across = hops + more[2], across + more[3]
+        return gradients, weights, hops, across
+
+    def _group_wire(
+        self, size: int, stride: int, replicas: int, trained: float, frozen: float
+    ) -> Wire:
+        """The traffic of `trained` parameters and `frozen` ones gathered with them."""
+        rate, latency = self.links.of_group(size, stride)
+        reduced = trained * self.gradient_bytes
+        gathered = (trained + frozen) * self.parameter_bytes
+        across = 0.0
+        if replicas > 1:
+            outer, hop = self.links.of_group(replicas, stride * size)
+            across = 2 * ring_seconds(
+                reduced / size, size=replicas, bytes_per_second=outer, latency_seconds=hop
+            )
+        return (
+            ring_seconds(reduced, size=size, bytes_per_second=rate, latency_seconds=latency),
+            ring_seconds(gathered, size=size, bytes_per_second=rate, latency_seconds=latency),
+            latency * (size - 1),
+            across,
+        )
+
+    def seconds(self, wire: Wire, sharding: str, *, pp: int, owned: float) -> SharedSeconds:
+        """Seconds of a sharding, for a rank that updates `owned` parameters."""
+        gradients, weights, hops, across = wire
+        update = owned * self.update_seconds + self.step_seconds
+        if sharding in ("zero1", "zero2"):
+            return 0.0, gradients + weights, update
+        if sharding == "none":
+            return 0.0, gradients + gradients, update
+        traffic = 2 * weights + gradients + 3 * self.gathers / pp * hops
+        if self.every_microbatch:
+            return traffic, across, update
+        return 0.0, traffic + across, update
 
 
-def _expert_stride(layout: Layout) -> int:
-    return layout.ep if layout.ep > 1 else layout.tp
-
-
-def _frozen_share(params: StageParams, count: float) -> float:
-    """Frozen parameters gathered together with `count` trained ones."""
-    return params.frozen_dense + params.frozen_routed if count == params.dense else 0.0
-
-
-def optimizer_seconds(request: PlanRequest, layout: Layout, params: StageParams) -> float:
-    """Seconds of the parameter update: states through device memory.
-
-    Offloaded, gradients go down over PCIe and weights come up; the host keeps pace with that.
-    """
-    states = states_of(request, layout)
-    sharded = states.moments_sharded
-    owned = params.dense / (dense_shard_group(layout) if sharded else 1)
-    owned += params.routed / (expert_shard_group(layout) if sharded else 1)
-    gpu, efficiency = request.cluster.gpu, request.efficiency
-    if request.workload.offload != "none":
-        moved = request.framework.gradient_bytes + request.framework.parameter_bytes
-        return owned * moved / gpu.pcie_bytes_per_second + efficiency.step_seconds
-    each = efficiency.optimizer_passes * 4
-    return owned * each / (gpu.hbm_bytes_per_second * efficiency.hbm) + efficiency.step_seconds
+def owned_params(params: StageParams, ranks: ShardGroups, *, sharded: bool) -> float:
+    """Parameters one rank updates: its own shard where the moments are `sharded`."""
+    if not sharded:
+        return params.dense + params.routed
+    return params.dense / ranks.dense + params.routed / ranks.routed
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +520,7 @@ def _stage_kinds(model: ModelArchitecture, stages: tuple[int, ...]) -> list[tupl
     return kinds
 
 
-def p2p_seconds(request: PlanRequest, layout: Layout) -> float:
+def p2p_seconds(request: PlanRequest, layout: Degrees) -> float:
     """Seconds one microbatch needs to cross one stage boundary, forward and backward.
 
     Each tensor-parallel rank sends its part; without sequence parallelism the receivers gather.
@@ -499,20 +558,13 @@ def pipeline_seconds(request: PlanRequest, layout: Layout) -> PipelineSeconds:
     return PipelineSeconds(slowest, sum(stage.total for stage in seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class SharedSeconds:
-    """What the sharding decides: data-parallel traffic and the parameter update."""
-
-    traffic: DataParallelSeconds
-    optimizer: float
-
-
 def shared_seconds(request: PlanRequest, layout: Layout) -> SharedSeconds:
     """Data-parallel traffic and update of the first stage, which holds the embedding."""
-    params = stage_params(request, layout, 0)
-    return SharedSeconds(
-        dp_traffic(request, layout, params), optimizer_seconds(request, layout, params)
-    )
+    ranks = ShardGroups(layout.tp, layout.cp, layout.ep, layout.dp, layout.dp_shard)
+    params, costs = stage_params(request, layout, 0), SharedCosts(request)
+    sharded = states_of(request, layout).moments_sharded
+    owned = owned_params(params, ranks, sharded=sharded)
+    return costs.seconds(costs.wire(ranks, params), layout.sharding, pp=layout.pp, owned=owned)
 
 
 def assemble(
@@ -535,7 +587,7 @@ def assemble(
         p2p = p2p_seconds(request, layout) * (1 - framework.overlap_pp) * layout.vpp
         crossings = microbatches + layout.pp - 1
     dp = exposed_dp(
-        shared.traffic,
+        shared,
         overlap=framework.overlap_dp,
         microbatch_seconds=slowest.total,
         microbatches=microbatches,
@@ -548,7 +600,7 @@ def assemble(
         pp_bubble=(pipeline.all_stages - slowest.total) / layout.vpp,
         pp_p2p=p2p * crossings,
         dp=dp,
-        optimizer=shared.optimizer,
+        optimizer=shared[2],
     )
 
 
@@ -564,14 +616,13 @@ def step_time(request: PlanRequest, layout: Layout) -> TimeSeconds:
 
 
 def exposed_dp(
-    traffic: DataParallelSeconds, *, overlap: float, microbatch_seconds: float, microbatches: int
+    shared: SharedSeconds, *, overlap: float, microbatch_seconds: float, microbatches: int
 ) -> float:
     """Data-parallel seconds that do not hide behind compute.
 
     Each microbatch can hide its own traffic; the once-a-step part hides behind one microbatch.
     """
-    within = max(
-        traffic.per_microbatch * (1 - overlap), traffic.per_microbatch - microbatch_seconds
-    )
-    after = max(traffic.per_step * (1 - overlap), traffic.per_step - microbatch_seconds)
+    per_microbatch, per_step, _ = shared
+    within = max(per_microbatch * (1 - overlap), per_microbatch - microbatch_seconds)
+    after = max(per_step * (1 - overlap), per_step - microbatch_seconds)
     return within * microbatches + after

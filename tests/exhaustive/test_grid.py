@@ -7,10 +7,9 @@ import os
 from app.advisor.bench import combinations, question
 from app.catalog.loader import load_catalog
 from app.planner.estimate import limit_bytes
-from app.planner.kernel import Kernel
 from app.planner.request import PlanRequest
 from app.planner.search import best_layout
-from app.planner.space import enumerate_layouts
+from tests.planner_sums import sums
 
 NEAR = 1e-9
 SAMPLE = int(os.environ.get("EXHAUSTIVE_SAMPLE", "100"))
@@ -19,30 +18,12 @@ LARGEST = 4000
 
 def enumerated(request: PlanRequest) -> tuple[int, float]:
     """Size of the space, and the least step of all that fit, every leaf looked at."""
-    kernel, limit = Kernel(request), limit_bytes(request)
+    limit, count, least = limit_bytes(request), 0, float("inf")
     host_limit = float(request.cluster.host_memory_bytes_per_node)
-    count, least = 0, float("inf")
-    for layout in enumerate_layouts(request):
+    for each in sums(request):
         count += 1
-        device, host = kernel.worst_bytes(layout)
-        if device > limit or (host_limit and host > host_limit):
-            continue
-        microbatches = kernel.batch // layout.dp // layout.microbatch_size
-        tokens = layout.microbatch_size * kernel.length / layout.cp
-        slowest, total = kernel.pipeline(
-            layout, layout.recompute, tokens, kernel.stage_kinds(layout.pp)
-        )
-        slope, fixed = kernel.p2p(layout) if layout.pp > 1 else (0.0, 0.0)
-        step = kernel.step(
-            kernel.shared(layout),
-            pp=layout.pp,
-            microbatches=microbatches,
-            vpp=layout.vpp,
-            slowest=slowest,
-            total=total,
-            crossing=slope * tokens + fixed,
-        )
-        least = min(least, step)
+        if each.device_bytes <= limit and (not host_limit or each.host_bytes <= host_limit):
+            least = min(least, each.seconds)
     return count, least
 
 

@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.planner.estimate import host_fits, limit_bytes
-from app.planner.kernel import Kernel
 from app.planner.layout import Layout
-from app.planner.legality import num_microbatches, violations
+from app.planner.legality import violations
 from app.planner.memory import memory
 from app.planner.request import PlanRequest
 from app.planner.search import best_layout, fits_somewhere
 from app.planner.space import enumerate_layouts, moving_parts
 from app.planner.timing import step_time
+from tests.planner_sums import sums
 from tests.property.planner_strategies import requests
 
 MANY = 1500
@@ -82,25 +82,11 @@ def test_space_is_legal(request: PlanRequest) -> None:
 def test_kernel_agrees_with_the_reference(request: PlanRequest, random: Random) -> None:
     """The flattened sums equal `timing` and `memory` up to rounding."""
     layouts = tried(request)
-    kernel = Kernel(request)
-    for layout in random.sample(layouts, min(20, len(layouts))):
-        count = num_microbatches(request, layout)
-        kinds = kernel.stage_kinds(layout.pp)
-        tokens = layout.microbatch_size * kernel.length / layout.cp
-        slowest, total = kernel.pipeline(layout, layout.recompute, tokens, kinds)
-        slope, fixed = kernel.p2p(layout) if layout.pp > 1 else (0.0, 0.0)
-        seconds = kernel.step(
-            kernel.shared(layout),
-            pp=layout.pp,
-            microbatches=count,
-            vpp=layout.vpp,
-            slowest=slowest,
-            total=total,
-            crossing=slope * tokens + fixed,
-        )
-        reference = step_time(request, layout).total
-        assert abs(seconds - reference) <= NEAR * reference
-        device, host = kernel.worst_bytes(layout)
-        held = memory(request, layout)
-        assert abs(device - held.total) <= NEAR * held.total
-        assert abs(host - held.host) <= NEAR * max(1.0, held.host)
+    every = list(sums(request)) if layouts else []
+    assert {each.layout for each in every} == set(layouts)
+    for each in random.sample(every, min(20, len(every))):
+        reference = step_time(request, each.layout).total
+        assert abs(each.seconds - reference) <= NEAR * reference
+        held = memory(request, each.layout)
+        assert abs(each.device_bytes - held.total) <= NEAR * held.total
+        assert abs(each.host_bytes - held.host) <= NEAR * max(1.0, held.host)

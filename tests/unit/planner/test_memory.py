@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from app.planner.framework import Bytes
-from app.planner.kernel import Kernel
 from app.planner.memory import (
     MOMENT_BYTES,
     NF4_BYTES,
@@ -27,6 +26,8 @@ from app.planner.memory import (
     stages_that_can_be_worst,
     states_of,
 )
+from app.planner.request import Pins
+from tests.planner_sums import sums
 from tests.unit.planner.builders import catalog, layout, request
 
 PARAMS_8B = 8_030_261_248
@@ -318,6 +319,20 @@ def test_the_search_sees_the_same_bytes(model: str, fields: dict[str, int]) -> N
         asked = request(model, framework="megatron", nodes=7, batch=56, offload=offload)
         split = layout(asked, **fields)
         held = memory(asked, split)
-        device, host = Kernel(asked).worst_bytes(split)
-        assert device == pytest.approx(held.total)
-        assert host == pytest.approx(held.host)
+        names = (
+            "tp",
+            "pp",
+            "cp",
+            "ep",
+            "dp",
+            "vpp",
+            "microbatch_size",
+            "recompute",
+            "precision",
+            "sharding",
+        )
+        pins = Pins(**{name: getattr(split, name) for name in names})
+        (seen,) = sums(replace(asked, pins=pins))
+        assert seen.layout == replace(split, stage_layers=seen.layout.stage_layers)
+        assert seen.device_bytes == pytest.approx(held.total)
+        assert seen.host_bytes == pytest.approx(held.host)

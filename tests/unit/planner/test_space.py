@@ -12,7 +12,6 @@ from app.planner.legality import violations
 from app.planner.request import Pins, PlanRequest
 from app.planner.space import (
     MIN_TOKENS_PER_CP_RANK,
-    count_leaves,
     divisors,
     enumerate_layouts,
     equal_chunks,
@@ -36,7 +35,7 @@ def values(asked: PlanRequest, field: str, **pins: Any) -> set[Any]:
 def test_numbers() -> None:
     assert powers_of_two(9) == [1, 2, 4, 8]
     assert powers_of_two(0) == []
-    assert divisors(12) == [1, 2, 3, 4, 6, 12]
+    assert divisors(12, 12) == [1, 2, 3, 4, 6, 12]
     assert microbatch_sizes(96) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
 
 
@@ -60,7 +59,7 @@ def test_every_layout_is_legal_and_counted() -> None:
     asked = request("mixtral-8x7b", framework="megatron", nodes=3, batch=96)
     found = space(asked)
     assert len(set(found)) == len(found)
-    assert sum(count_leaves(asked, node) for nodes in groups(asked) for node in nodes) == len(found)
+    assert sum(node.axes.leaves for nodes in groups(asked) for node in nodes) == len(found)
     assert not [each for each in found if violations(asked, each)]
 
 
@@ -127,7 +126,7 @@ def test_precisions_are_those_that_are_allowed_and_work() -> None:
     asked = replace(request(), allowed_precisions=("bf16", "fp16", "fp8", "mxfp8"))
     assert values(asked, "precision") == {"bf16", "fp8"}
     odd = replace(asked, workload=replace(asked.workload, sequence_length=1000))
-    assert precision_choices(odd, cp=1, microbatches=(1,)) == ("bf16",)
+    assert precision_choices(odd, aligned=False) == ("bf16",)
     volta = replace(request(gpu="V100-SXM2-32GB"), allowed_precisions=("bf16", "fp16"))
     assert values(volta, "precision") == {"fp16"}
 
