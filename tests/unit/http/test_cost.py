@@ -142,6 +142,20 @@ def test_bytes_that_are_not_ours_cost_their_parsing_only(door: Door) -> None:
     assert abs(door.cost(body).total() - small) < 0.02 * small
 
 
+def test_a_large_body_is_not_searched_for_garbage(door: Door) -> None:
+    """The collector would go through its hundred thousand objects a hundred times."""
+    padded = auto_job()
+    padded["metadata"]["managedFields"] = [{"fieldsV1": {"f:spec": FIELDS}}] * 60
+    body, rounds = numbered(padded, 0), []
+    gc.callbacks.append(lambda phase, _: rounds.append(phase))
+    try:
+        door.answer(body)
+    finally:
+        gc.callbacks.pop()
+    assert gc.isenabled()
+    assert len(rounds) < 10
+
+
 def test_reviews_leave_nothing_behind(door: Door) -> None:
     """Names, runs and questions come and go; what is kept of them is bounded."""
 
