@@ -29,6 +29,7 @@ from app.http.settings import Settings
 from app.http.state import Health
 from app.http.supervisor import Supervisor
 from app.http.tls import LiveCertificate
+from app.http.warming import answer_samples
 from app.http.worker import Apps, Sockets, Worker, bind
 from app.observability.known import KnownIntents, Remembered
 from app.observability.logs import configure_logging, logger
@@ -211,8 +212,9 @@ def pair_files(settings: Settings) -> PairFiles:
 
 
 def warm_up(deps: Deps) -> None:
-    """Plan once, so that the first review pays for nothing lazy; then the process may be ready."""
+    """Plan and review once, so that nobody's first pays for what is lazy; then it may be ready."""
     catalog = deps.desk.catalog
     question = {"model": next(iter(catalog.models)), "gpu": next(iter(catalog.gpus)), "nodes": 8}
     answer_plan(question, deps.desk)
+    answer_samples(catalog, deps.admission)
     deps.health.warm = True

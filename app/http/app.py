@@ -62,6 +62,8 @@ def _bare(title: str, deps: Deps) -> FastAPI:
 
 
 def _behind_door(app: FastAPI, deps: Deps) -> ASGIApp:
+    # Built now: left to the framework, the first request would wait for it.
+    app.middleware_stack = app.build_middleware_stack()
     # The framework answers an exception and raises it again; the door logs it.
     return Door(
         app=app,
