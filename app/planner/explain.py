@@ -10,7 +10,7 @@ from typing import Any
 from app.planner.estimate import complete, estimate, limit_bytes
 from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
-from app.planner.legality import uneven_stages
+from app.planner.legality import uneven_stages, violations
 from app.planner.request import (
     Alternative,
     Estimate,
@@ -171,27 +171,42 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
     """The neighbours of the best layout that could run here: those that fit, nearest first.
 
     Then those that do not fit, the smallest excess first: those would be faster, or nothing would
-    be said of them; then those a rule forbids. Neighbours that cost the same are left out.
+    be said of them; then, where there is still room, those a rule forbids. Neighbours that cost the
+    same are left out.
     """
-    found: list[Alternative] = []
+    fitting: list[Alternative] = []
+    too_big: list[Alternative] = []
+    forbidden: list[Layout] = []
     seen = {best.layout}
     for change in neighbours(best.layout, request.cluster.world_size):
         other = changed_layout(request, best.layout, change)
         if other is None or other in seen or (other.ep > 1 and request.model.moe is None):
             continue
         seen.add(other)
-        judged = estimate(request, other)
-        if judged.memory.total > 0 and not _impossible(judged) and not _same_cost(best, judged):
-            found.append(
-                Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
-            )
-    fitting = [each for each in found if each.estimate.legal and over(request, each) <= 0]
-    too_big = [each for each in found if each.estimate.legal and over(request, each) > 0]
-    illegal = [each for each in found if not each.estimate.legal]
+        if violations(request, other):
+            forbidden.append(other)
+            continue
+        shown = _alternative(request, best, other)
+        if shown is not None:
+            (fitting if over(request, shown) <= 0 else too_big).append(shown)
     fitting.sort(key=lambda each: each.estimate.step_time_seconds)
     too_big.sort(key=lambda each: over(request, each))
-    shown = [*fitting[:FITTING_SHOWN], *too_big[:TOO_BIG_SHOWN], *illegal]
-    return tuple(shown[:NEIGHBOUR_LIMIT])
+    found = [*fitting[:FITTING_SHOWN], *too_big[:TOO_BIG_SHOWN]]
+    for other in forbidden:
+        if len(found) == NEIGHBOUR_LIMIT:
+            break
+        shown = _alternative(request, best, other)
+        if shown is not None:
+            found.append(shown)
+    return tuple(found)
+
+
+def _alternative(request: PlanRequest, best: Estimate, other: Layout) -> Alternative | None:
+    """Why not `other`; `None` where it has no costs, nobody would ask, or nothing differs."""
+    judged = estimate(request, other)
+    if judged.memory.total <= 0 or _impossible(judged) or _same_cost(best, judged):
+        return None
+    return Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
 
 
 def over(request: PlanRequest, other: Alternative) -> float:

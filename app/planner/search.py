@@ -481,10 +481,28 @@ def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
         group = group_of(kernel, members[0])
         for node in members:
             keep_going(stop)
+            if first_bytes(kernel, group, node) > room[0]:
+                continue
             for leanest in lean_leaves(request, Visit(kernel, group, node, room)):
                 if leanest.device_bytes <= room[0]:
                     return True
     return False
+
+
+def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
+    """The least the first stage of a node holds: the smallest microbatch, no interleaving."""
+    axes, pp = node.axes, node.pp
+    stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
+    least = INFEASIBLE
+    for precision in axes.precisions:
+        rows = kernel.kept(group.tensor, group.ring, pp, precision)
+        kept = min([rows[recompute].plain[0] for recompute in kernel.wanted])
+        for sharding, dp_shard in axes.shardings:
+            ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
+            states = kernel.states(precision, piped=pp > 1, ranks=ranks.dense)[sharding]
+            held = kernel.device_bytes(states, stage, ranks) + axes.microbatches[0] * kept
+            least = min(least, held)
+    return least + kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
 
 
 class LeanLeaf:
@@ -528,6 +546,8 @@ def leanest(request: PlanRequest, *, stop: Stop = never) -> Estimate | None:
         group = group_of(kernel, members[0])
         for node in members:
             keep_going(stop)
+            if first_bytes(kernel, group, node) >= least:
+                continue
             visit = Visit(kernel, group, node, (INFEASIBLE, 0.0))
             for each in lean_leaves(request, visit):
                 if each.device_bytes < least:
