@@ -11,7 +11,7 @@ OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium browser docs golden screenshots \
-        bench compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
+        bench compiled test-compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -85,7 +85,7 @@ rooms: setup ## Check that imports only point the one way
 manifests: ## Build every kustomization (needs kubectl)
 	@for overlay in $(OVERLAYS); do kubectl kustomize $$overlay >/dev/null && echo "$$overlay builds" || exit 1; done
 
-ci: lint types rooms test-faults test browser ## What CI runs
+ci: lint types rooms test-faults test test-compiled browser ## What CI runs
 
 bench: setup ## Measure the search and a server (a minute)
 	$(BIN)/trainjob-advisor bench search
@@ -94,6 +94,13 @@ bench: setup ## Measure the search and a server (a minute)
 
 compiled: setup ## Compile the planner in place (needs a C compiler); `make pure` goes back
 	TRAINJOB_ADVISOR_COMPILED=1 $(BIN)/python setup.py --quiet build_ext --inplace
+
+test-compiled: ## Compile the planner, run its tests on that form, and go back
+	$(MAKE) compiled
+	$(BIN)/python -c 'from app.planner import form; assert form() == "compiled", form()' \
+	  && $(BIN)/python -m pytest -n 2 tests/unit/planner tests/property/test_search.py \
+	       tests/exhaustive tests/golden; \
+	  status=$$?; $(MAKE) pure; exit $$status
 
 pure: ## Remove the compiled planner: the plain source runs again
 	rm -rf build app/planner/*.so *__mypyc*.so
