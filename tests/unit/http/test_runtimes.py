@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -79,6 +78,7 @@ class FakeApi:
         self.body = RUNTIME if body is None else body
         self.paths: list[str] = []
         self.tokens: set[str] = set()
+        self.busy = self.busiest = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer requests on one kept connection."""
@@ -88,7 +88,10 @@ class FakeApi:
                 while (header := await reader.readline()) != b"\r\n":
                     if header.lower().startswith(b"authorization"):
                         self.tokens.add(header.decode().split(":", 1)[1].strip())
+                self.busy += 1
+                self.busiest = max(self.busiest, self.busy)
                 await asyncio.sleep(self.seconds)
+                self.busy -= 1
                 content = json.dumps(self.body).encode()
                 head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(content)}\r\n\r\n"
                 writer.write(head.encode() + content)
@@ -146,12 +149,10 @@ def test_many_reviews_of_few_runtimes_make_few_requests(tmp_path):
         api = FakeApi(seconds=0.05)
         async with reading(api, tmp_path, limits=ReaderLimits(budget=5.0)) as (reader, _):
             names = [reference(f"runtime-{index % 20}") for index in range(200)]
-            started = time.perf_counter()
             await asyncio.gather(*(reader.prefetch(each, 10.0) for each in names))
-            seconds = time.perf_counter() - started
             assert all(reader.known(each) for each in names)
         assert len(api.paths) == 20
-        assert seconds < 20 * 0.05, "requests were made one after the other"
+        assert api.busiest > 1, "requests were made one after the other"
 
     asyncio.run(scene())
 
@@ -198,13 +199,10 @@ def test_a_slow_answer_is_not_waited_for_but_serves_later_reviews(tmp_path):
     async def scene():
         api = FakeApi(seconds=0.4)
         async with reading(api, tmp_path) as (reader, _):
-            started = time.perf_counter()
-            await reader.prefetch(reference(), 0.05)
-            assert reader.known(reference()) is None
             await asyncio.gather(*(reader.prefetch(reference(), 0.05) for _ in range(50)))
-            assert time.perf_counter() - started < 0.4, "paused runtimes are not waited for"
-            await asyncio.sleep(0.6)
-            assert reader.known(reference()) is not None
+            assert reader.known(reference()) is None
+            while reader.known(reference()) is None:  # noqa: ASYNC110 - the reader has no event
+                await asyncio.sleep(0.05)
         assert len(api.paths) == 1
 
     asyncio.run(scene())

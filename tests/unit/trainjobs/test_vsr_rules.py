@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from difflib import get_close_matches
 from typing import Any
 
 import pytest
 
+from app.trainjobs import vsr_rules
 from app.trainjobs.vsr_rules import (
     CHECKED_NAMES,
     LISTED_ENTRIES,
@@ -246,11 +247,17 @@ def test_most_jobs_get_no_warning(job: dict[str, Any]) -> None:
     assert job_warnings(job) == ()
 
 
-def test_a_flood_is_answered_briefly() -> None:
-    """Hundreds of thousands of wrong entries or names cost no more than reading them."""
+def test_a_flood_is_answered_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of thousands of wrong entries or names only the first are looked up."""
+    looked_up: list[str] = []
+
+    def near(name: str, *rest: Any) -> list[str]:
+        looked_up.append(name)
+        return get_close_matches(name, *rest)
+
+    monkeypatch.setattr(vsr_rules, "get_close_matches", near)
     job = manual_job(env=[{"name": 1}] * 200_000)
     job["spec"].update({f"modl{index}": 1 for index in range(100_000)})
-    started = perf_counter()
     assert len(job_errors(job)) == LISTED_ENTRIES
     assert len(job_warnings(job)) <= CHECKED_NAMES
-    assert perf_counter() - started < 2
+    assert len(looked_up) <= CHECKED_NAMES
