@@ -31,6 +31,7 @@ from app.planner.intent import FieldError, TrainIntent
 from app.planner.refuse import refused as refusal_of
 from app.planner.request import Estimate, PlanRequest, SearchStats
 from app.planner.search import leanest
+from app.planner.wording import counted
 
 HOUR: Final = 3600.0
 BILLION: Final = 1e9
@@ -445,7 +446,8 @@ def checkpoint_body(question: CostQuestion, one: Offer) -> Json:
 def _spot_advice(one: Offer, spot: Json) -> str:
     every = (
         f"checkpoint every {spot['interval_minutes']} minutes; an interruption is expected "
-        f"every {spot['seconds_between_interruptions'] / HOUR:.1f} hours on {one.nodes} nodes"
+        f"every {spot['seconds_between_interruptions'] / HOUR:.1f} hours on "
+        f"{counted(one.nodes, 'node')}"
     )
     if one.spot_usd is None:
         return f"no spot price of {one.instance.name} is known; on spot machines {every}"
@@ -529,9 +531,11 @@ def scaling_advice(curve: Sequence[Json], best: Offer | None) -> str:
     stopped = next((row for row in curve if not row["pays"]), None)
     name = best.instance.name
     if stopped is None:
-        return f"{name} still pays at {curve[-1]['nodes']} nodes, the most that was tried"
+        return (
+            f"{name} still pays at {counted(curve[-1]['nodes'], 'node')}, the most that was tried"
+        )
     return (
-        f"{name} stops paying at {stopped['nodes']} nodes: the last step up gives "
+        f"{name} stops paying at {counted(stopped['nodes'], 'node')}: the last step up gives "
         f"{stopped['speedup_over_previous']:.2f}x the speed"
     )
 

@@ -55,9 +55,26 @@ def environment_body(
     plan = planned if isinstance(planned, Plan) else None
     operator = {"default_profile": default_profile, "operator_values": operator_values or {}}
     context = _context(parsed.intent, request, {**operator, **shown}, parsed.layout)
-    answer = _answer(context, plan, rules)
+    assumed = _usual_network(context, parsed.intent, request, rules)
+    answer = _answer(assumed or context, plan, rules)
     answer["warnings"][:0] = _why_not(planned)
+    if assumed is not None:
+        said = f"network {request.cluster.fabric} assumed, as a plan does; name yours by `fabric`"
+        answer["advice"].insert(0, said)
     return answer
+
+
+def _usual_network(
+    context: CollectiveContext, intent: TrainIntent, request: PlanRequest, rules: Rules
+) -> CollectiveContext | None:
+    """The job on the network that its plan assumes; `None` where something else shows one."""
+    stated = intent.fabric is not None or intent.instance_type is not None
+    if stated or context.default_profile or context.nodes == 1:
+        return None
+    named = replace(context, annotations={FABRIC: request.cluster.fabric})
+    assumed = replace(context, default_profile=rules.environment(named, None).profile)
+    before, after = (rules.environment(each, None).profile for each in (context, assumed))
+    return assumed if after != before else None
 
 
 def _why_not(planned: Plan | NoFeasiblePlan | None) -> tuple[str, ...]:

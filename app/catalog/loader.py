@@ -129,10 +129,12 @@ def _catalog(tables: Tables) -> Catalog:
         instances=instances,
         frameworks=frameworks,
         efficiencies=efficiencies,
-        model_names=NameIndex({name: entry.aliases for name, entry in models.items()}),
-        fabric_names=NameIndex({name: entry.aliases for name, entry in fabrics.items()}),
-        instance_names=NameIndex(dict.fromkeys(instances, ())),
-        framework_names=NameIndex(dict.fromkeys(frameworks, ())),
+        model_names=NameIndex({name: one.aliases for name, one in models.items()}, kind="models"),
+        fabric_names=NameIndex(
+            {name: one.aliases for name, one in fabrics.items()}, kind="fabrics"
+        ),
+        instance_names=NameIndex(dict.fromkeys(instances, ()), kind="instance_types"),
+        framework_names=NameIndex(dict.fromkeys(frameworks, ()), kind="frameworks"),
         gpu_index=GpuIndex(gpus, labels, instances),
         links=links,
         workload=workload,

@@ -40,6 +40,15 @@ _PROFILE: Final = re.compile(
 )
 _VENDOR_PREFIXES: Final = ("nvidia-", "tesla-", "amd-")
 
+LISTED: Final = {
+    "models": "`trainjob-advisor models` and GET /v1/models list what is",
+    "gpus": "`trainjob-advisor gpus` and GET /v1/gpus list what is",
+    "fabrics": "GET /v1/choices lists what is",
+    "instance_types": "GET /v1/choices lists what is",
+    "frameworks": "GET /v1/choices lists what is",
+}
+"""Where the known names of each kind are to be seen."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedGpu:
@@ -58,13 +67,14 @@ class ResolvedGpu:
 class Unknown:
     """A name that is not one entry: the known names most like it.
 
-    `ambiguous`: `nearest` are all the entries it may mean.
+    `ambiguous`: `nearest` are all the entries it may mean. `listed` is where to see what is known.
     """
 
     name: str
     nearest: tuple[str, ...] = ()
     reason: str = ""
     ambiguous: bool = False
+    listed: str = LISTED["gpus"]
 
     @property
     def message(self) -> str:
@@ -72,7 +82,7 @@ class Unknown:
         why = self.reason or "is not in the catalog"
         words = "it may be" if self.ambiguous else "the nearest are"
         near = f"; {words} {quoted(self.nearest)}" if self.nearest else ""
-        lead = "" if near else "; `trainjob-advisor gpus` and GET /v1/gpus list what is"
+        lead = "" if near else f"; {self.listed}"
         return f"{shown(self.name)} {why}{near}{lead}"
 
 
@@ -96,9 +106,13 @@ def squeezed(name: str) -> str:
 
 
 class NameIndex:
-    """Names and aliases of one kind of entry. Punctuation and case don't matter."""
+    """Names and aliases of one kind of entry. Punctuation and case don't matter.
 
-    def __init__(self, aliases: Mapping[str, Iterable[str]]) -> None:
+    `kind` is the key of the kind in `LISTED`.
+    """
+
+    def __init__(self, aliases: Mapping[str, Iterable[str]], *, kind: str) -> None:
+        self._listed = LISTED[kind]
         self._names: dict[str, str] = {}
         for name, others in aliases.items():
             for other in others:
@@ -116,7 +130,8 @@ class NameIndex:
 
     def unknown(self, name: str, *, reason: str = "") -> Unknown:
         """The answer for a name that `find` does not know."""
-        return Unknown(name=name, nearest=nearest(name, self._exact), reason=reason)
+        near = nearest(name, self._exact)
+        return Unknown(name=name, nearest=near, reason=reason, listed=self._listed)
 
 
 class GpuIndex:

@@ -14,6 +14,9 @@ from app.cli.screen import print_json
 
 By = Literal["set", "source", "gpu", "framework", "precision", "model"]
 WORST = 10
+IN_SAMPLE = """
+The time model was fitted to these runs: the errors are in-sample. Those on models and sources left
+out of the fit are larger; `make left-out` measures them and docs/accuracy.md shows them."""
 
 
 def command(
@@ -44,9 +47,11 @@ def command(
     table = summaries(found, by)
     worst = sorted(found, key=lambda each: -abs(each.error))[:WORST]
     if as_json:
-        print_json(body(by, table, worst, reasons))
+        print_json(body(by, table, worst, reasons) | {"in_sample": data is None})
     else:
         print(text(by, table, worst, reasons))
+        if data is None:
+            print(IN_SAMPLE)
 
 
 def row_of(each: Comparison) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -29,7 +30,7 @@ def command(
         Path | None,
         typer.Option(
             "--manifest",
-            help="The job's training.vsr.dev TrainJob, in YAML or JSON.",
+            help="The job's TrainJob, in YAML or JSON: training.vsr.dev or Kubeflow.",
             exists=True,
             dir_okay=False,
         ),
@@ -108,18 +109,55 @@ def _job(manifest: Path) -> tuple[Any, dict[str, Any]]:
     """The wish and the stated layout of a TrainJob."""
     import yaml
 
-    from app.trainjobs.vsr_fields import intent, stated_layout
-
     try:
         document = yaml.safe_load(manifest.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as problem:
         raise bad_input(f"`--manifest` cannot be read: {problem}", path="--manifest") from problem
-    if not isinstance(document, dict) or not str(document.get("apiVersion", "")).startswith(
-        "training.vsr.dev/"
-    ):
-        message = "`--manifest` must be one training.vsr.dev TrainJob; or give the flags of a plan"
+    group = document.get("apiVersion") if isinstance(document, dict) else None
+    reader = READERS.get(str(group).partition("/")[0])
+    if reader is None:
+        message = (
+            f"`--manifest` must be one TrainJob of {' or '.join(READERS)}; "
+            "or give the flags of a plan"
+        )
         raise bad_input(message, path="--manifest")
-    return intent(document), dict(stated_layout(document))
+    return reader(document)
+
+
+def _of_vsr(job: Any) -> tuple[Any, dict[str, Any]]:
+    from app.trainjobs.vsr_fields import intent, stated_layout
+
+    return intent(job), dict(stated_layout(job))
+
+
+def _of_kubeflow(job: Any) -> tuple[Any, dict[str, Any]]:
+    """What its variables state, else what its annotations ask a plan for."""
+    from app.trainjobs.adapter import JobReview, Malformed, Undecidable, WantsPlan
+    from app.trainjobs.kubeflow import KubeflowAdapter, NoRuntimes
+
+    adapter = KubeflowAdapter(runtimes=NoRuntimes())
+    declared = adapter.declared_layout(job)
+    if declared is not None:
+        return declared.intent, dict(declared.fields)
+    wish = adapter.wish(JobReview(operation="CREATE", job=job, old=None, namespace=""))
+    if isinstance(wish, WantsPlan):
+        return wish.intent, {}
+    said = "it does not ask for a plan by the label training.vsr.dev/plan: auto"
+    if isinstance(wish, Malformed):
+        said = "; ".join(f"{one.path}: {one.message}" for one in wish.errors)
+    elif isinstance(wish, Undecidable):
+        said = "; ".join(wish.warnings)
+    raise bad_input(
+        f"`--manifest` does not say what is trained: {said}; or give the flags of a plan",
+        path="--manifest",
+    )
+
+
+READERS: Mapping[str, Callable[[Any], tuple[Any, dict[str, Any]]]] = {
+    "training.vsr.dev": _of_vsr,
+    "trainer.kubeflow.org": _of_kubeflow,
+}
+"""By the group of the API: what a TrainJob asks for, and the layout it states."""
 
 
 def _show(body: dict[str, Any]) -> None:

@@ -31,9 +31,12 @@ def answer_lines(source: str, answer: Answer) -> None:
 
 
 def stream(requests: BinaryIO, answers: TextIO, answer: Answer) -> None:
-    """Write the answer to each line of `requests`; a bad line is answered with an error."""
-    for line in _lines(requests):
+    """Write the answer to each line of `requests`; a bad line's is an error that names it."""
+    for number, line in enumerate(_lines(requests), start=1):
         body = _one(line, answer)
+        if "error" in body:
+            message = f"line {number}: {body['error']['message']}"
+            body = {"error": body["error"] | {"message": message}}
         answers.write(json.dumps(body, ensure_ascii=False, allow_nan=False) + "\n")
         answers.flush()
 

@@ -48,7 +48,7 @@ def command(
 def _show(models: list[dict[str, Any]]) -> None:
     from app.cli.plan_view import count_words
 
-    shown = table("model", "params", "active", "layers", "hidden", "context", right=range(1, 6))
+    shown = table("model", "params", "active", "layers", "hidden", "sequence", right=range(1, 6))
     for model in models:
         shape = model["architecture"]
         active = model["active_params"] if model["active_params"] != model["params"] else None

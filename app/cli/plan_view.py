@@ -25,6 +25,7 @@ from app.planner.request import (
     PlanRequest,
     SearchStats,
 )
+from app.planner.wording import counted
 
 MIN_SHARE_SHOWN = 0.0005
 
@@ -82,8 +83,7 @@ def _show_question(screen: Console, request: PlanRequest) -> None:
     size = f"{count_words(model.params)} parameters"
     if model.active_params != model.params:
         size += f", {count_words(model.active_params)} active"
-    nodes = "node" if cluster.nodes == 1 else "nodes"
-    where = f"{cluster.nodes} {nodes} of {cluster.gpus_per_node} {cluster.gpu.name}"
+    where = f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}"
     what = f"{work.task}, {work.sequence_length:,} tokens x {work.global_batch_size:,} sequences"
     for line in (
         f"{model.name}: {size}",
@@ -101,11 +101,12 @@ def _show_layout(screen: Console, estimate: Estimate) -> None:
 def _print_layout(screen: Console, estimate: Estimate) -> None:
     layout = estimate.layout
     degrees = " x ".join(f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "cp", "dp"))
-    say(screen, f"{degrees} = {layout.world_size:,} GPUs")
+    say(screen, f"{degrees} = {counted(layout.world_size, 'GPU')}")
     say(screen, ", ".join(_choices(layout)))
     say(
         screen,
-        f"{estimate.num_microbatches:,} microbatches of {layout.microbatch_size}, "
+        f"{counted(estimate.num_microbatches, 'microbatch', 'microbatches')} of "
+        f"{layout.microbatch_size}, "
         f"global batch {estimate.global_batch_size:,}",
     )
 

@@ -60,7 +60,8 @@ class Question:
         _option(
             "--framework",
             _WORK,
-            "fsdp (default), composer, megatron, megatron-lm-2022 or deepspeed.",
+            "fsdp (default), fsdp-2024, composer, deepspeed, megatron, megatron-2025 or "
+            "megatron-lm-2022.",
         ),
     ] = None
     sequence_length: Annotated[

@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from app.advisor.errors import Refusal, refusal_body
 from app.planner.intent import FieldError
 
 OK, NO, BAD_INPUT = 0, 1, 2
 """Exit codes: answered (yes), answered no (denied, nothing fits), could not be asked."""
+
+
+FLAGS: Final[Mapping[str, str]] = {
+    "deadline_hours": "--deadline",
+    "budget_usd": "--budget",
+    "workload": "the workload flags",
+    "pins": "--pin",
+} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        "model",
+        "hf_config",
+        "architecture",
+        "gpu",
+        "nodes",
+        "gpus_per_node",
+        "fabric",
+        "instance_type",
+        "framework",
+        "sequence_length",
+        "global_batch_size",
+        "task",
+        "lora_rank",
+        "optimizer",
+        "offload",
+        "launcher",
+        "layout",
+        "tokens",
+        "max_gpus",
+        "spot_interruption_hours",
+    )
+}
+"""The flag that sets a key of a request."""
+_KEYS: Final = re.compile(r"`(?:(workload|pins|layout)\.)?([a-z_]+)`")
+
+
+def in_flags(message: str) -> str:
+    """A sentence about the keys of a request, in the flags of the command line."""
+
+    def flag(found: re.Match[str]) -> str:
+        part, name = found.groups()
+        if part in ("pins", "layout"):
+            return f"`{FLAGS[part]} {name}`"
+        return f"`{FLAGS[name]}`" if name in FLAGS else found[0]
+
+    # What follows "one of" are values, and a value may be called as a key is.
+    keys, one_of, values = message.partition(" one of ")
+    return f"{_KEYS.sub(flag, keys)}{one_of}{values}"
 
 
 class CannotAnswer(Exception):  # noqa: N818 - not a failure of ours: the input cannot be asked

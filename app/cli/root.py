@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from app.cli.refuse import BAD_INPUT, OK, CannotAnswer, bad_input
+from app.cli.refuse import BAD_INPUT, OK, CannotAnswer, bad_input, in_flags
 from app.cli.screen import print_json
 
 PROGRAM = "trainjob-advisor"
@@ -136,5 +136,5 @@ def _refuse(problem: CannotAnswer, *, as_json: bool) -> int:
         print_json(problem.body)
     else:
         for error in problem.refusal.errors:
-            typer.echo(f"error: {error.message}", err=True)
+            typer.echo(f"error: {in_flags(error.message)}", err=True)
     return BAD_INPUT

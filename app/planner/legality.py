@@ -13,6 +13,7 @@ from math import lcm
 from app.planner.framework import FrameworkProfile
 from app.planner.layout import Layout
 from app.planner.request import PlanRequest, Violation
+from app.planner.wording import counted
 
 FP8_TOKEN_MULTIPLE = 16
 NARROW_PRECISIONS = frozenset({"fp8", "mxfp8", "nvfp4"})
@@ -121,7 +122,7 @@ def _degrees(request: PlanRequest, layout: Layout) -> str:
         return ""
     rest = layout.tp * layout.pp * layout.cp
     fix = f"; `dp` must be {world // rest}" if world % rest == 0 else ""
-    return f"tp * pp * cp * dp is {layout.world_size} but the job has {world} GPUs{fix}"
+    return f"tp * pp * cp * dp is {layout.world_size} but the job has {counted(world, 'GPU')}{fix}"
 
 
 def _tp_power_of_two(_: PlanRequest, layout: Layout) -> str:
@@ -135,7 +136,7 @@ def _tp_domain(request: PlanRequest, layout: Layout) -> str:
     if layout.tp <= domain:
         return ""
     return (
-        f"tp {layout.tp} exceeds the {domain} GPUs that share a fast link; "
+        f"tp {layout.tp} exceeds the {counted(domain, 'GPU')} that share a fast link; "
         f"`tp` must be less than or equal to {domain}"
     )
 

@@ -10,6 +10,7 @@ from app.planner.explain import gib, layout_words
 from app.planner.layout import Layout
 from app.planner.legality import uneven_stages, violations
 from app.planner.request import Estimate, NoFeasiblePlan, Pins, PlanRequest, SearchStats
+from app.planner.wording import counted
 
 Fits = Callable[[PlanRequest], bool]
 """Whether a changed request has a layout that fits: the search, handed in by the caller."""
@@ -100,8 +101,8 @@ def no_layout_reasons(request: PlanRequest) -> tuple[str, ...]:
             return tuple(each.message for each in broken)
     batch, world = request.workload.global_batch_size, request.cluster.world_size
     reason = (
-        f"no legal layout of {request.model.name} on {world} GPUs with a global batch of {batch}; "
-        f"a global batch that is a multiple of {world} gives the most choices"
+        f"no legal layout of {request.model.name} on {counted(world, 'GPU')} with a global batch "
+        f"of {batch}; a global batch that is a multiple of {world} gives the most choices"
     )
     return (reason,)
 

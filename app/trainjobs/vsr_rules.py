@@ -16,6 +16,7 @@ from typing import Any, Final
 from app.planner.hardware import PRECISIONS
 from app.planner.intent import FieldError
 from app.planner.layout import RECOMPUTES, SHARDINGS
+from app.planner.wording import counted
 from app.trainjobs import labels
 from app.trainjobs.adapter import Job
 from app.trainjobs.document import (
@@ -314,7 +315,7 @@ def _degrees_divide(job: Job) -> Found:
             value=tp,
             message=(
                 f"tpDegree * ppDegree * cpDegree is {tp} * {pp} * {cp} = {tp * pp * cp} and must "
-                f"divide the {nodes * gpus} GPUs of the job"
+                f"divide the {counted(nodes * gpus, 'GPU')} of the job"
             ),
         )
 

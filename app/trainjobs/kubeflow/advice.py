@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from app.planner.wording import counted
 from app.trainjobs import labels
 from app.trainjobs.adapter import Job, JobReview
 from app.trainjobs.document import mapping_at
@@ -64,7 +65,8 @@ def _gpu_like_resources(question: Question) -> Iterator[str]:
 def _processes(job: Job, question: Question) -> Iterator[str]:
     stated, gpus = trainer_of(job).get("numProcPerNode"), question.gpus_per_node
     if isinstance(stated, int) and gpus is not None and stated != gpus:
-        yield f"numProcPerNode is {stated} but a plan needs one process for each of {gpus} GPUs"
+        each = counted(gpus, "GPU")
+        yield f"numProcPerNode is {stated} but a plan needs one process for each of {each}"
     if stated == "cpu":
         yield "numProcPerNode is `cpu`, but a plan needs one process per GPU"
     if stated is None and question.author_env.keys() & names.TORCH_RESERVED_ENV:

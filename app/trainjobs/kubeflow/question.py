@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from app.planner.intent import FieldError, TrainIntent
+from app.planner.wording import counted
 from app.trainjobs import labels
 from app.trainjobs.adapter import Job
 from app.trainjobs.document import mapping_at, texts_at, words_at
@@ -163,7 +164,7 @@ def _gpus_per_node(inputs: Inputs, gpus: GpuCount) -> tuple[int | None, list[Fie
     if said is None:
         return gpus.count, []
     if gpus.count is not None and gpus.count != said:
-        message = f"must equal the {gpus.count} GPUs that the job's resources ask for"
+        message = f"must equal the {counted(gpus.count, 'GPU')} that the job's resources ask for"
         path = inputs.paths["gpus_per_node"]
         return said, [FieldError(path=path, value=said, message=message)]
     return said, []

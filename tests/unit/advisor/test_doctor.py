@@ -22,6 +22,8 @@ EXPECTED = {
     "ranks": "world_size_mismatch",
     "rendezvous": "rendezvous_failed",
     "loader": "data_loader_failed",
+    "host_oom": "host_out_of_memory",
+    "gpu_fault": "gpu_fault",
 }
 
 

@@ -49,6 +49,31 @@ def test_an_instance_type_is_enough() -> None:
     )
 
 
+def test_the_network_is_the_one_a_plan_assumes() -> None:
+    """Without one named: the same as with the usual one named, and said."""
+    body = {"model": "llama-3-70b", "gpu": H100, "nodes": 8}
+    assumed, named = ask(body), ask(body | {"fabric": "infiniband-400"})
+    assert assumed["profile"] == named["profile"] == "ib-native"
+    assert values(assumed) == values(named)
+    assert "infiniband-400 assumed" in assumed["advice"][0]
+    assert not any("assumed" in line for line in named["advice"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"default_profile": "tcp"},
+        {"resources": {"vpc.amazonaws.com/efa": "4"}},
+        {"nodes": 1},
+    ],
+    ids=["operator", "resources", "one node"],
+)
+def test_what_shows_a_network_needs_no_assumption(more: dict[str, Any]) -> None:
+    answer = ask({"gpu": H100, "nodes": 8} | more)
+    assert answer["profile"] != "ib-native"
+    assert not any("assumed" in line for line in answer["advice"])
+
+
 def test_pinned_degrees_and_a_framework_count_without_a_model() -> None:
     answer = ask({"gpu": H100, "nodes": 2, "framework": "megatron", "pins": {"tp": 8}})
     assert values(answer)["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import base64
 import itertools
 import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import pytest
 import yaml
 
+from app.admission.decide import mutate, validate
+from app.admission.response import respond
+from app.admission.review import parse_review
 from app.advisor.advise import Desk
 from app.advisor.errors import Refusal
 from app.advisor.launch.answer import LaunchAnswer, answer_launch
@@ -19,6 +24,7 @@ from app.advisor.launch.launchers import LAUNCHERS
 from app.advisor.launch.tips import rule_of_thumb
 from app.catalog.loader import load_catalog
 from app.planner.search import plan
+from tests.vsr.reviews import shipped
 
 NAMES = Path(__file__).parents[2] / "data" / "launch"
 DESK = Desk(
@@ -57,6 +63,41 @@ def test_every_model_is_launched(launcher: str, body: dict[str, Any]) -> None:
     assert answer["command"]
     assert answer["tips"]
     assert answer["estimate"]["legal"]
+
+
+def reviewed(job: dict[str, Any], door: Any) -> dict[str, Any]:
+    """What admission, as it is shipped, answers when this job is created."""
+    group, _, version = job["apiVersion"].partition("/")
+    kind = {"group": group, "version": version}
+    request = {
+        "uid": "1ef51e77-e463-576d-a42d-86486b8fa82c",
+        "kind": kind | {"kind": "TrainJob"},
+        "resource": kind | {"resource": "trainjobs"},
+        "operation": "CREATE",
+        "namespace": "research",
+        "name": job["metadata"]["name"],
+        "userInfo": {"username": "ann"},
+        "object": job,
+    }
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    review = parse_review(json.dumps(document).encode())
+    return dict(respond(review, door(review, shipped()))["response"])
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE, EXPERTS], ids=["8b", "70b", "moe"])
+@pytest.mark.parametrize("launcher", ["trainjob", "kubeflow"])
+def test_a_manifest_is_admitted_with_its_layout(launcher: str, body: dict[str, Any]) -> None:
+    """Valid as written; only the environment is added, and nothing the second time."""
+    job = yaml.safe_load(content(launcher, body))
+    assert reviewed(job, validate)["allowed"]
+    first = reviewed(job, mutate)
+    assert first["allowed"]
+    patch = json.loads(base64.b64decode(first.get("patch", "W10=")))
+    added = {"/spec/env", "/metadata/annotations/training.vsr.dev~1environment"}
+    assert {one["path"] for one in patch} == (added if launcher == "trainjob" else set())
+    stored = jsonpatch.apply_patch(job, patch)
+    assert "patch" not in reviewed(stored, mutate)
+    assert reviewed(stored, validate)["allowed"]
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE], ids=["8b", "70b"])

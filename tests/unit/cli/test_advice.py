@@ -13,6 +13,7 @@ from app.cli.root import run
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 MANIFEST = Path(__file__).parents[3] / "examples" / "trainjobs" / "manual.yaml"
+KUBEFLOW = MANIFEST.parents[1] / "kubeflow" / "torchtitan.yaml"
 JOB = ("--model", "llama-3-8b", "--gpu", "H100-SXM5-80GB")
 COST = ("cost", *JOB, "--tokens", "10B", "--max-gpus", "16")
 
@@ -30,6 +31,8 @@ COST = ("cost", *JOB, "--tokens", "10B", "--max-gpus", "16")
         ((*COST, "--deadline", "0.001"), 1, "nothing meets"),
         (("doctor", str(LOGS / "oom.log"), *JOB, "--layout", "tp=2"), 1, "planner:"),
         (("doctor", str(LOGS / "oom.log"), "--manifest", str(MANIFEST)), 1, "predict"),
+        (("doctor", str(LOGS / "oom.log"), "--manifest", str(KUBEFLOW)), 1, "predict"),
+        (("doctor", str(LOGS / "oom.log"), "--manifest", str(LOGS / "oom.log")), 2, "--manifest"),
         (("doctor", str(LOGS / "healthy.log")), 0, "No known symptom"),
         (("doctor", "no-such.log"), 2, "cannot be read"),
     ],

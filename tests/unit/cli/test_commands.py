@@ -164,8 +164,8 @@ def test_nothing_fits_is_exit_code_1(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("plan", "--gpu", "T4"), "`model` must be given"),
-        (("plan", *QUESTION, "--nodes", "0"), "`nodes` must be a whole number"),
+        (("plan", "--gpu", "T4"), "must be given"),
+        (("plan", *QUESTION, "--nodes", "0"), "must be a whole number"),
         (("plan", *QUESTION, "--nodes", "many"), "integer"),
         (("plan", *QUESTION, "--pin", "tpp=2"), "did you mean `tp`"),
         (("plan", *QUESTION, "--pin", "tp"), "KEY=VALUE"),
@@ -179,7 +179,7 @@ def test_nothing_fits_is_exit_code_1(cli: Any) -> None:
         (("review", "/nowhere.yaml"), "readable"),
         (("models", "xxyyzz"), "leave the word out"),
         (("gpus", "xxyyzz"), "leave the word out"),
-        (("estimate", "--gpu", "T4"), "`model` must be given"),
+        (("estimate", "--gpu", "T4"), "must be given"),
         (("env", "--gpu", "T9"), "T9"),
         (("plan", "--nonsense"), "No such option"),
         (("nonsense",), "No such command"),
@@ -253,7 +253,7 @@ def test_an_overlay_adds_a_model(cli: Any, tmp_path: Path) -> None:
 
 def test_lists_are_tables(cli: Any) -> None:
     models = cli("models", "llama-3-70b").out.splitlines()
-    assert models[0].split() == ["model", "params", "active", "layers", "hidden", "context"]
+    assert models[0].split() == ["model", "params", "active", "layers", "hidden", "sequence"]
     assert models[1].split()[:3] == ["llama-3-70b", "70.6", "B"]
     found = cli("gpus", "H100-NVL", "--json").body["gpus"]
     assert [one["name"] for one in found] == ["H100-NVL-94GB"]

@@ -41,6 +41,7 @@ def test_a_bad_line_is_answered_and_the_rest_go_on(line: bytes) -> None:
     assert (first, last) == ({"echo": [1]}, {"echo": [2]})
     assert bad["error"]["code"] == "invalid_json"
     assert set(bad["error"]) == {"code", "message", "path"}
+    assert bad["error"]["message"].startswith("line 2: ")
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
