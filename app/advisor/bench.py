@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -91,6 +91,63 @@ def timed(catalog: Catalog, sample: int, clock: Callable[[], float]) -> Iterator
         )
 
 
+GROWTH_MODELS = ("llama-3-70b", "qwen3-30b-a3b")
+"""A dense model and one with experts, on nodes of eight of the GPU below, a sequence a GPU."""
+GROWTH_GPU = "H100-SXM5-80GB"
+GROWTH_GPUS = 512
+GROWTH: Mapping[str, tuple[int, ...]] = {
+    "GPUs": (8, 32, 128, 512, 2048, 8192, 32_768, 65_536),
+    "layers": (8, 32, 128, 512),
+    "experts": (8, 32, 128, 512),
+}
+REPEATS = 5
+
+
+def grown(catalog: Catalog, model: str, axis: str, size: int) -> PlanRequest | None:
+    """The question with one thing at that size; `None` where the model has no such thing."""
+    gpus = size if axis == "GPUs" else GROWTH_GPUS
+    where = Combination(model=model, gpu=GROWTH_GPU, nodes=gpus // 8, gpus_per_node=8)
+    asked = question(catalog, where)
+    if asked is None:
+        return None
+    architecture, moe = asked.model, asked.model.moe
+    if axis == "layers":
+        routed = moe and replace(moe, num_moe_layers=size)
+        architecture = replace(architecture, num_layers=size, moe=routed)
+    elif axis == "experts":
+        if moe is None:
+            return None
+        architecture = replace(architecture, moe=replace(moe, num_experts=size))
+    workload = replace(asked.workload, global_batch_size=gpus)
+    return replace(asked, model=architecture, workload=workload)
+
+
+def growth(catalog: Catalog, clock: Callable[[], float]) -> list[dict[str, Any]]:
+    """How the search grows with GPUs, layers and experts: counts, and the least of some times."""
+    rows = []
+    for model, (axis, sizes) in product(GROWTH_MODELS, GROWTH.items()):
+        for size in sizes:
+            asked = grown(catalog, model, axis, size)
+            if asked is None:
+                continue
+            seconds = []
+            for _ in range(REPEATS):
+                started = clock()
+                best = best_layout(asked)
+                seconds.append(clock() - started)
+            rows.append(
+                {
+                    "model": model,
+                    "axis": axis,
+                    "size": size,
+                    "configurations": best.configurations,
+                    "evaluated": best.evaluated,
+                    "seconds": min(seconds),
+                }
+            )
+    return rows
+
+
 def percentile(values: list[float], share: float) -> float:
     """The value that `share` of the sorted values do not exceed; 0 for none."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
@@ -107,7 +164,9 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def search_report(measured: list[Timed], *, form: str) -> dict[str, Any]:
+def search_report(
+    measured: list[Timed], growing: list[dict[str, Any]], *, form: str
+) -> dict[str, Any]:
     """The report of `bench search`."""
     seconds = sum(each.search_seconds for each in measured)
     configurations = sum(each.configurations for each in measured)
@@ -130,4 +189,5 @@ def search_report(measured: list[Timed], *, form: str) -> dict[str, Any]:
             }
             for each in slowest
         ],
+        "growth": growing,
     }

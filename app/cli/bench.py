@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from time import perf_counter, time_ns
+from time import process_time, time_ns
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -127,11 +127,12 @@ def _magazine(catalog: Path | None) -> Magazine:
 
 
 def _search(catalog: Path | None, sample: int, *, json: bool) -> None:
-    from app.advisor.bench import search_report, timed
+    from app.advisor.bench import growth, search_report, timed
     from app.planner import form
 
-    measured = list(timed(open_catalog(catalog), sample, perf_counter))
-    report = search_report(measured, form=form())
+    known = open_catalog(catalog)
+    measured = list(timed(known, sample, process_time))
+    report = search_report(measured, growth(known, process_time), form=form())
     if json:
         print_json(report)
     else:
@@ -165,3 +166,14 @@ def _show(report: dict[str, Any]) -> None:
             f"{each['evaluated']:,}",
         )
     screen.print(slowest)
+    screen.print()
+    growing = table("growth", "size", "time", "space", "evaluated", right=range(1, 5))
+    for each in report["growth"]:
+        growing.add_row(
+            f"{each['model']}, {each['axis']}",
+            f"{each['size']:,}",
+            milliseconds(each["seconds"]),
+            f"{each['configurations']:,}",
+            f"{each['evaluated']:,}",
+        )
+    screen.print(growing)

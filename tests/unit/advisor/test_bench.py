@@ -10,6 +10,7 @@ from app.advisor.bench import (
     GPUS_PER_NODE,
     NODES,
     combinations,
+    growth,
     percentile,
     question,
     search_report,
@@ -42,7 +43,7 @@ def test_every_sampled_combination_resolves(catalog: Catalog) -> None:
 def test_report_counts_what_was_searched(catalog: Catalog) -> None:
     ticks = count()
     measured = list(timed(catalog, 12, lambda: float(next(ticks))))
-    report = search_report(measured, form="pure Python")
+    report = search_report(measured, [], form="pure Python")
     assert report["search"] == {
         "count": 12,
         "median_seconds": 1.0,
@@ -61,3 +62,18 @@ def test_report_counts_what_was_searched(catalog: Catalog) -> None:
 )
 def test_percentile(values: list[float], share: float, expected: float) -> None:
     assert percentile(values, share) == expected
+
+
+def test_growth_counts_every_size(catalog: Catalog) -> None:
+    """GPUs, layers and experts, each from small to large; a dense model has no experts."""
+    ticks = count()
+    rows = growth(catalog, lambda: float(next(ticks)))
+    assert {(each["model"], each["axis"]) for each in rows} == {
+        ("llama-3-70b", "GPUs"),
+        ("llama-3-70b", "layers"),
+        ("qwen3-30b-a3b", "GPUs"),
+        ("qwen3-30b-a3b", "layers"),
+        ("qwen3-30b-a3b", "experts"),
+    }
+    assert max(each["size"] for each in rows if each["axis"] == "GPUs") == 65_536
+    assert all(0 <= each["evaluated"] <= 0.01 * each["configurations"] + 20 for each in rows)

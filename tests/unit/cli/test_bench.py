@@ -18,6 +18,7 @@ def test_page_names_the_slowest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "search", "--sample", "5"]) == 0
     page = capsys.readouterr().out
     assert "slowest searches" in page
+    assert "qwen3-30b-a3b, experts" in page
     assert "pruned" in page
 
 
