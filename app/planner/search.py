@@ -226,12 +226,10 @@ class Visit:
     def promising(self) -> list[tuple[float, int, int, int]]:
         """Every (bound, precision, recomputation, microbatch) that has room, least bound first.
 
-        A microbatch of T tokens takes at least S(T) / pp * (m + (pp - 1) / v), as in `work_bound`;
-        every boundary is crossed at least as often as without interleaving; and of the shardings
-        that have room the cheapest adds what `Kernel.with_shared` says.
+        The time of the leaf without its choice of vpp: the bubble of the deepest interleaving that
+        the microbatches allow, the crossings of none, the sharding that exposes least.
         """
         node, kernel = self.node, self.kernel
-        fill = (node.pp - 1) / node.axes.vpps[-1]
         found: list[tuple[float, int, int, int]] = []
         for place in range(len(self.placements)):
             able = self.placements[place]
@@ -247,13 +245,17 @@ class Visit:
                         break
                     tokens = microbatch * self.sequences
                     count = self.per_replica // microbatch
-                    stage = costs.least(tokens) / node.pp
-                    work = stage * (count + fill) + self.crossings(tokens, count)
+                    slowest, total = costs.pipeline(tokens, self.kinds)
+                    vpp = node.axes.vpps[-1] if count % node.pp == 0 else 1
+                    pipeline = slowest * count + (total - slowest) / vpp
+                    pipeline += self.crossings(tokens, count)
                     least = INFEASIBLE
                     for placement in able:
                         if microbatch <= placement.most[recompute]:
-                            seconds = kernel.with_shared(placement.shared, work, stage, count)
-                            least = min(least, seconds)
+                            exposed = kernel.exposed(
+                                placement.shared, microbatches=count, slowest=slowest
+                            )
+                            least = min(least, (pipeline + exposed) * LOWERED)
                     found.append((least, place, recompute, microbatch))
         found.sort()
         return found
