@@ -105,8 +105,9 @@ test-compiled: ## Compile the planner, run its tests on that form, and go back
 pure: ## Remove the compiled planner: the plain source runs again
 	rm -rf build app/planner/*.so *__mypyc*.so
 
-exhaustive: setup ## Compare the search with enumeration on 6,000 real combinations (minutes)
-	EXHAUSTIVE_SAMPLE=$${EXHAUSTIVE_SAMPLE:-6000} $(BIN)/python -m pytest tests/exhaustive
+exhaustive: setup ## Compare the search with enumeration: 6,000 real combinations, 3,000 random ones (minutes)
+	EXHAUSTIVE_SAMPLE=$${EXHAUSTIVE_SAMPLE:-6000} SEARCH_EXAMPLES=$${SEARCH_EXAMPLES:-3000} \
+	  $(BIN)/python -m pytest -n 2 tests/exhaustive tests/property/test_search.py
 
 accuracy: setup ## Compare predictions with published runs and write docs/accuracy.md
 	$(BIN)/trainjob-advisor accuracy

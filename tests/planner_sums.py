@@ -9,17 +9,33 @@ from app.planner.kernel import Kernel
 from app.planner.layout import Layout
 from app.planner.request import PlanRequest
 from app.planner.search import INFEASIBLE, Placement, Visit, group_of
-from app.planner.space import fills, groups, leaf
+from app.planner.space import Node, fills, groups, leaf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Sums:
-    """One leaf: seconds of a step, bytes of the fullest device, bytes of a host."""
+    """One leaf: its choices, seconds of a step, bytes of the fullest device, bytes of a host."""
 
-    layout: Layout
+    node: Node
+    placement: Placement
+    recompute: str
+    size: int
+    vpp: int
     seconds: float
     device_bytes: float
     host_bytes: float
+
+    @property
+    def layout(self) -> Layout:
+        """The leaf as a layout, made when asked for: a space has tens of thousands."""
+        return leaf(
+            self.node,
+            precision=self.placement.precision,
+            microbatch=self.size,
+            recompute=self.recompute,
+            sharding=self.placement.sharding,
+            vpp=self.vpp,
+        )
 
 
 def sums(request: PlanRequest) -> Iterator[Sums]:
@@ -49,18 +65,14 @@ def leaves(request: PlanRequest, visit: Visit, placement: Placement, place: int)
                     continue
                 pipeline = slowest * count + (total - slowest) / vpp
                 pipeline += visit.crossings(tokens, count) * vpp
+                kept = visit.kept[place][recompute]
                 yield Sums(
-                    layout=leaf(
-                        node,
-                        precision=placement.precision,
-                        microbatch=size,
-                        recompute=kernel.recomputes[recompute],
-                        sharding=placement.sharding,
-                        vpp=vpp,
-                    ),
-                    seconds=pipeline + exposed,
-                    device_bytes=visit.device_bytes(
-                        placement, visit.kept[place][recompute], size, vpp
-                    ),
-                    host_bytes=host,
+                    node,
+                    placement,
+                    kernel.recomputes[recompute],
+                    size,
+                    vpp,
+                    pipeline + exposed,
+                    visit.device_bytes(placement, kept, size, vpp),
+                    host,
                 )

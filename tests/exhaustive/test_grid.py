@@ -13,7 +13,7 @@ from tests.planner_sums import sums
 
 NEAR = 1e-9
 SAMPLE = int(os.environ.get("EXHAUSTIVE_SAMPLE", "100"))
-LARGEST = 4000
+LARGEST = 20_000
 
 
 def enumerated(request: PlanRequest) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +23,7 @@ MANY = 1500
 NEAR = 1e-9
 calm = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=int(os.environ.get("SEARCH_EXAMPLES", "60")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
