@@ -15,10 +15,15 @@ PRECISION_FLAGS: Final = {
     "bf16": ("--bf16",),
     "fp16": ("--fp16",),
     "fp32": (),
-    "fp8": ("--bf16", "--fp8-format=hybrid"),
-    "mxfp8": ("--bf16", "--fp8-format=e4m3", "--fp8-recipe=mxfp8"),
-    "nvfp4": ("--bf16", "--fp4-format=e2m1"),
+    "fp8": ("--bf16", "--fp8-format=hybrid", "--fp8-recipe=tensorwise", "--fp8-param-gather"),
+    "mxfp8": ("--bf16", "--fp8-format=e4m3", "--fp8-recipe=mxfp8", "--fp8-param-gather"),
+    "nvfp4": ("--bf16", "--fp4-format=e2m1", "--fp4-param-gather"),
 }
+NARROW: Final = frozenset({"fp8", "mxfp8", "nvfp4"})
+"""Numerics whose plan counts weights kept narrow and gradients reduced in 16 bits, as NVIDIA's own
+recipes train: without these flags weights are held twice and gradients in fp32."""
+RECOMPUTED_MODULES: Final = ("layernorm", "moe_act")
+"""What `selective` recomputes in the memory of a plan; Megatron's default is unfused attention."""
 BRIDGE_PRECISION: Final = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
@@ -35,7 +40,15 @@ def refuse(setup: Setup) -> tuple[str, ...]:
         said.append("an uneven split with vpp above 1 is not written; `vpp` must be 1")
     if setup.layout.sharding == "zero3" and setup.layout.pp > 1:
         said.append("Megatron-FSDP is not written with a pipeline; `pp` must be 1")
+    if setup.layout.precision in NARROW and setup.workload.offload != "none":
+        said.append("narrow weights are not written with offload; `precision` must be bf16")
     return tuple(said)
+
+
+def recomputed_modules(setup: Setup) -> tuple[str, ...]:
+    """The modules that `selective` recomputes in this model."""
+    routed = setup.model.moe is not None
+    return tuple(each for each in RECOMPUTED_MODULES if routed or each != "moe_act")
 
 
 def refuse_bridge(setup: Setup) -> tuple[str, ...]:
@@ -64,7 +77,7 @@ def parallel_arguments(setup: Setup) -> Iterator[str]:
         yield f"--num-virtual-stages-per-pipeline-rank={layout.vpp}"
     if layout.pp > 1 and layout.stage_layers:
         yield f"--pipeline-model-parallel-layout={stage_text(setup.stages)}"
-    if layout.sharding != "none":
+    if layout.sharding != "none" or layout.precision in NARROW:
         yield "--use-distributed-optimizer"
     if layout.sharding == "zero3":
         yield "--use-megatron-fsdp"
@@ -78,15 +91,33 @@ def parallel_arguments(setup: Setup) -> Iterator[str]:
             yield "--overlap-param-gather"
     yield f"--micro-batch-size={layout.microbatch_size}"
     yield f"--global-batch-size={setup.estimate.global_batch_size}"
-    if layout.recompute != "none":
-        yield f"--recompute-granularity={layout.recompute}"
-    if layout.recompute == "full":
-        yield "--recompute-method=uniform"
-        yield "--recompute-num-layers=1"
+    yield from recompute_arguments(setup)
     if work.offload == "optimizer":
         yield "--optimizer-cpu-offload"
         yield "--use-precision-aware-optimizer"
+    yield from precision_arguments(setup)
+
+
+def recompute_arguments(setup: Setup) -> Iterator[str]:
+    """What is computed again, as far as it is."""
+    recompute = setup.layout.recompute
+    if recompute != "none":
+        yield f"--recompute-granularity={recompute}"
+    if recompute == "full":
+        yield "--recompute-method=uniform"
+        yield "--recompute-num-layers=1"
+    if recompute == "selective":
+        yield f"--recompute-modules {' '.join(recomputed_modules(setup))}"
+
+
+def precision_arguments(setup: Setup) -> Iterator[str]:
+    """Numerics; narrow ones hold weights once and reduce gradients in 16 bits, as planned."""
+    layout = setup.layout
     yield from PRECISION_FLAGS[layout.precision]
+    if layout.precision in NARROW:
+        yield "--grad-reduce-in-bf16"
+    if layout.precision == "mxfp8" and layout.sharding == "zero1":
+        yield "--reuse-grad-buf-for-mxfp8-param-ag"
 
 
 def model_arguments(setup: Setup) -> Iterator[str]:
@@ -163,6 +194,11 @@ def render(setup: Setup) -> Launch:
     ]
     if setup.model.moe is not None and setup.model.num_layers > setup.model.moe.num_moe_layers:
         notes.append("dense layers are written first, as DeepSeek has them; check for yours")
+    if setup.layout.precision in NARROW:
+        notes.append(
+            "gradients are reduced in 16 bits, as the plan counts them; without "
+            "--grad-reduce-in-bf16 they take 2 bytes a parameter more"
+        )
     command = torchrun(setup, "pretrain_gpt.py", "$(cat megatron.args)")
     return Launch(files=(file,), command=command, notes=tuple(notes))
 
@@ -186,6 +222,8 @@ def overrides(setup: Setup) -> dict[str, Any]:
     }
     if layout.recompute == "full":
         found |= {"model.recompute_method": "uniform", "model.recompute_num_layers": 1}
+    if layout.recompute == "selective":
+        found["model.recompute_modules"] = f"[{','.join(recomputed_modules(setup))}]"
     if layout.vpp > 1:
         found["model.virtual_pipeline_model_parallel_size"] = layout.vpp
     if layout.pp > 1 and layout.stage_layers:
@@ -211,13 +249,19 @@ def render_bridge(setup: Setup) -> Launch:
         for key, value in overrides(setup).items()
     ]
     file = File(name="overrides.txt", language="text", content="\n".join(lines) + "\n")
+    notes = [
+        (
+            "train.py is your script on a Megatron-Bridge recipe of the model, which takes "
+            "Hydra-style overrides; the model comes from the recipe"
+        )
+    ]
+    if setup.layout.precision in NARROW:
+        notes.append(
+            "set `mixed_precision.grad_reduce_in_fp32 = False` in train.py, as NVIDIA's fast "
+            "recipes do: the plan counts gradients in 16 bits, fp32 takes 2 bytes a parameter more"
+        )
     return Launch(
         files=(file,),
         command=torchrun(setup, "train.py", "$(cat overrides.txt)"),
-        notes=(
-            (
-                "train.py is your script on a Megatron-Bridge recipe of the model, which takes "
-                "Hydra-style overrides; the model comes from the recipe"
-            ),
-        ),
+        notes=tuple(notes),
     )

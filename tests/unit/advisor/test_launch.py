@@ -7,6 +7,7 @@ import base64
 import itertools
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def launched(launcher: str, body: dict[str, Any]) -> dict[str, Any]:
 def content(launcher: str, body: dict[str, Any]) -> str:
     (file,) = launched(launcher, body)["files"]
     return str(file["content"])
+
+
+def options(text: str) -> set[str]:
+    """The options of a file of arguments."""
+    return {word.split("=")[0] for word in text.split() if word.startswith("--")}
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, EXPERTS], ids=["8b", "70b", "moe"])
@@ -128,14 +134,65 @@ def test_torchtitan_pipeline_batches_hold_every_microbatch() -> None:
 )
 def test_megatron_knows_every_argument(layout: dict[str, Any]) -> None:
     body = LARGE | ({"layout": layout} if layout else {})
-    arguments = content("megatron-lm", body).split()
-    assert {one.split("=")[0] for one in arguments} <= names("megatron-lm")
+    assert options(content("megatron-lm", body)) <= names("megatron-lm")
 
 
 def test_megatron_knows_every_argument_of_experts() -> None:
-    arguments = content("megatron-lm", EXPERTS).split()
-    assert {one.split("=")[0] for one in arguments} <= names("megatron-lm")
-    assert any(one.startswith("--expert-model-parallel-size=") for one in arguments)
+    found = options(content("megatron-lm", EXPERTS))
+    assert found <= names("megatron-lm")
+    assert "--expert-model-parallel-size" in found
+
+
+NARROW_DESK = replace(DESK, allowed_precisions=("bf16", "fp8", "mxfp8", "nvfp4"))
+
+
+def narrow(launcher: str, precision: str, **layout: Any) -> dict[str, Any]:
+    """A launch of 8B in a narrow precision on GB200, which has them all."""
+    body = {
+        "model": "llama-3-8b",
+        "gpu": "GB200-186GB",
+        "gpus_per_node": 4,
+        "framework": "megatron",
+        "launcher": launcher,
+        "layout": {"precision": precision, **layout},
+    }
+    answer = answer_launch(body, NARROW_DESK)
+    assert isinstance(answer, LaunchAnswer), answer
+    assert answer.launch is not None
+    return answer.body
+
+
+@pytest.mark.parametrize("sharding", ["zero1", "none"])
+@pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])
+def test_megatron_holds_narrow_weights_once(precision: str, sharding: str) -> None:
+    """The plan counts 2 bytes of weights and 2 of gradients a parameter: the flags make it so."""
+    answer = narrow("megatron-lm", precision, sharding=sharding)
+    found = options(answer["files"][0]["content"])
+    assert {"--grad-reduce-in-bf16", "--use-distributed-optimizer"} <= found
+    assert {"--fp8-param-gather", "--fp4-param-gather"} & found
+    assert found <= names("megatron-lm")
+    assert any("gradients are reduced in 16 bits" in note for note in answer["notes"])
+
+
+def test_megatron_reduces_bf16_gradients_in_fp32() -> None:
+    answer = narrow("megatron-lm", "bf16")
+    assert "--grad-reduce-in-bf16" not in options(answer["files"][0]["content"])
+    assert not any("16 bits" in note for note in answer["notes"])
+
+
+def test_megatron_bridge_says_what_its_precision_recipe_leaves_wide() -> None:
+    assert any("grad_reduce_in_fp32" in note for note in narrow("megatron-bridge", "fp8")["notes"])
+    wide = narrow("megatron-bridge", "bf16")
+    assert not any("grad_reduce_in_fp32" in note for note in wide["notes"])
+
+
+def test_selective_recomputation_names_the_modules_the_plan_counts() -> None:
+    """Megatron's own default recomputes unfused attention, which saves nothing here."""
+    body = EXPERTS | {"layout": {"tp": 2, "ep": 8, "recompute": "selective"}}
+    assert "--recompute-modules layernorm moe_act\n" in content("megatron-lm", body)
+    assert "model.recompute_modules=[layernorm,moe_act]" in content("megatron-bridge", body)
+    dense = SMALL | {"layout": {"recompute": "selective"}}
+    assert "--recompute-modules layernorm\n" in content("megatron-lm", dense)
 
 
 def test_deepspeed_batches_multiply() -> None:
