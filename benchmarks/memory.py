@@ -116,7 +116,7 @@ def measured_bytes(row: Row) -> float:
 def covered(row: Row, held: MemoryBytes, framework: FrameworkProfile) -> float:
     """Our bytes that a reading of this kind would show."""
     kind = row["memory_kind"]
-    if "alloc" in kind or row["id"].startswith("skill-"):
+    if "alloc" in kind or row["id"].startswith(("skill-", "tune-")):
         return held.total - held.communicators - held.reserve
     if "reserved" in kind or row["id"].startswith("ao-"):
         return held.total - held.communicators - framework.context_bytes
@@ -162,6 +162,7 @@ GOALS: Mapping[str, tuple[str, ...]] = {
     "torchao": ("ao",),
     "Megatron-Bridge skills": ("skill",),
     "BigScience 176B": ("bs",),
+    "torchtune": ("tune",),
 }
 
 

@@ -10,8 +10,9 @@ An empty cell was not stated; what is assumed then is said here, once, for all r
 - sharding not stated is the profile's own, except vTrain's runs (plain data parallelism); sequence
   parallelism not stated is used where the profile has it and tp is above 1;
 - ms-swift and Megatron-Bridge rows say "zero1 assumed": with one pipeline stage it may be another;
-- fine-tuning recipes of torchtune run with what their notes or their default name: CPU offload,
-  QLoRA, on one GPU a paged 8-bit optimizer that runs during the backward pass;
+- torchtune's recipes are pure bf16 (`dtype: bf16`), with CPU offload or QLoRA where their notes say
+  so; "AC per default recipe" is full recomputation; the loss is chunked except in the rows of its
+  table of flags that come before that flag;
 - a block-wise `selective` (every other layer, or a share of them that is not stated) lies between
   the op-wise one and `full`;
 - heads that don't divide the hidden size are a slip of the log: heads of 128 then;
@@ -233,10 +234,15 @@ def is_megatron_2025(row: Row) -> bool:
 
 
 def profile(row: Row, catalog: Catalog) -> FrameworkProfile | None:
-    """The software of a row. torchtitan's runs on H100-96GB are those of December 2024."""
+    """The software of a row.
+
+    torchtitan's runs on H100-96GB are those of December 2024; until "+Compile" in torchtune's table
+    of flags the loss is outside torch.compile too.
+    """
     for pattern, name in PROFILES:
         if re.search(pattern, row["framework"]):
-            if row["framework"] == "torchtitan" and row["gpu"] == "H100-96GB":
+            early = row["framework"] == "torchtitan" and row["gpu"] == "H100-96GB"
+            if early or row["notes"].startswith("+Packed"):
                 return catalog.frameworks["fsdp-2024"]
             if name == "megatron" and is_megatron_2025(row):
                 return catalog.frameworks["megatron-2025"]
@@ -248,14 +254,20 @@ def as_run(row: Row, framework: FrameworkProfile) -> FrameworkProfile:
     """The profile with what the recipes of a source set otherwise.
 
     Megatron-Bridge's recipes reduce gradients in 16 bits, as the profile's 8-bit variants do.
-    torchtitan's NVFP4 page is of 2026, whose configurations have the chunked loss (eight chunks).
+    torchtitan's NVFP4 page is of 2026, whose configurations have the chunked loss (eight chunks),
+    as torchtune's recipes have (`CEWithChunkedOutputLoss`).
     """
     if row["framework"].startswith("Megatron-Bridge"):
         narrow = {kind: framework.variants[f"{kind}@fp8"] for kind in ("none", "zero1")}
         return replace(framework, states={**framework.states, **narrow})
-    if "nvfp4.md" in row["source"]:
+    chunked = row["framework"] == "torchtune" and not row["notes"].startswith(BEFORE_CHUNKS)
+    if chunked or "nvfp4.md" in row["source"]:
         return replace(framework, logits_bytes=framework.logits_bytes / 8)
     return framework
+
+
+BEFORE_CHUNKS = ("Baseline", "+Packed", "+Compile")
+"""Rows of torchtune's cumulative table of flags that precede its chunked cross-entropy."""
 
 
 def workload(row: Row, model: ModelArchitecture, *, batch: int) -> Workload:
@@ -269,11 +281,10 @@ def workload(row: Row, model: ModelArchitecture, *, batch: int) -> Workload:
         optimizer = "adamw_bf16"
     if "QLoRA" in row["notes"]:
         task = "qlora"
-    if row["framework"] == "torchtune" and task == "sft":
+    if row["framework"] == "torchtune":
+        optimizer = "adamw_bf16"
         if "CPU offload" in row["notes"]:
-            optimizer, offload = "adamw_bf16", "parameters"
-        elif row["num_gpus"] == "1":
-            optimizer, offload = "adamw_8bit", "optimizer"
+            offload = "parameters"
     return Workload(
         sequence_length=count(row, "seq_len"),
         global_batch_size=batch,
@@ -359,15 +370,21 @@ def recompute_kind(row: Row) -> str:
     """`none`, `selective` or `full`, "" when the row does not say."""
     if container(row) and container(row) < "26":
         return ""
+    if "AC per default recipe" in row["notes"]:
+        return "full"
     stated = re.match(r"none|selective|full", row["recompute"])
     return stated.group(0) if stated else ""
 
+
+IN_BACKWARD = "an optimizer inside the backward pass: in no profile"
+"""torchtune on one GPU: gradients are used as they come and none is held."""
 
 NOT_RUNS: Mapping[str, str] = {
     r"shape formula does not apply": "not a plain transformer",
     r"CHECK: printed": "the source contradicts itself",
     r"rows above 80 GB are what would be needed": "a calculation, not a run",
-    r"^unpacked|; unpacked": "tokens of a step not stated: unpacked sequences",
+    r"^unpacked|; unpacked|^Baseline": "tokens of a step not stated: unpacked sequences",
+    r"^full finetune;|^\+(Optimizer in backward|Activation offloading|8-bit AdamW)": IN_BACKWARD,
 }
 """Notes, of a row or its model, that say it is no measurement of a full step, and what it is."""
 
@@ -387,10 +404,14 @@ def not_a_run(row: Row, model: Row) -> str:
 
 
 def missing(row: Row) -> str:
-    """What a row must state and does not, "" if nothing."""
+    """What a row must state and does not, or states that no layout has; "" if nothing."""
     needed = ("num_gpus", "tp", "pp", "seq_len")
     absent = [key for key in needed if not row[key]]
-    return f"{', '.join(absent)} not stated" if absent else ""
+    if absent:
+        return f"{', '.join(absent)} not stated"
+    if count(row, "ep") > 1 and count(row, "etp") > 1:
+        return "expert tensor parallelism: in no layout"
+    return ""
 
 
 def run_of(row: Row, models: Mapping[str, Row], catalog: Catalog) -> Run | Excluded:

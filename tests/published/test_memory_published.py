@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.advisor.published import (
+    IN_BACKWARD,
     OUT_OF_MEMORY,
     Excluded,
     Run,
@@ -31,6 +32,8 @@ from benchmarks.memory import (
 MEAN_ERROR_GOAL = 0.10
 BIAS_GOAL = 0.03
 KINDS_OF_EXCLUSION = {
+    IN_BACKWARD,
+    "expert tensor parallelism: in no layout",
     "GPU or software not named",
     "a calculation, not a run",
     "architecture not stated, or not a plain transformer",
