@@ -15,16 +15,19 @@ from __future__ import annotations
 from app.planner.layout import Degrees, Sketch
 from app.planner.legality import padded_vocabulary, split_layers, usable_shardings
 from app.planner.memory import (
-    SIXTEEN_BIT,
     StageParams,
     activation_bytes_per_layer,
     adapter_params_per_layer,
     counted_params,
+    exchanged_bytes,
+    gathered_bytes,
     kept_of,
     layer_params,
     logits_bytes,
     placed_states,
     states_of,
+    table_excess,
+    trains_all,
 )
 from app.planner.request import PlanRequest
 from app.planner.timing import (
@@ -224,13 +227,13 @@ class Kernel:
         self.outside = float(model.outside_params)
         override = model.params_override
         self.scale = override / max(1, counted_params(model)) if override else 1.0
-        self.full_training = request.workload.task in ("pretrain", "sft")
+        self.full_training = trains_all(request)
         self.adapters = adapter_params_per_layer(model, request.workload.lora_rank)
         self.offloads = request.workload.offload != "none"
         self.fragmented = 1 + framework.fragmentation
         self.context = framework.context_bytes
         self.communicator = framework.communicator_bytes
-        self.gathered_layers = framework.gathered_layers
+        self.table_excess = table_excess(request)
         self.bucket = framework.bucket_bytes
         self.unhidden = 1 - framework.overlap_dp
         self.shared_costs = SharedCosts(request)
@@ -510,19 +513,20 @@ class Kernel:
             dense += self.outside
         dense *= self.scale
         routed = kind.routed * experts.routed * self.scale
-        unit = tensor.dense if kind.plain else 0.0
+        layer = tensor.dense if kind.plain else 0.0
         if kind.routed:
-            unit = max(unit, experts.dense + experts.routed)
-        if kind.tables:
-            unit = max(unit, tensor.table)
+            layer = max(layer, experts.dense + experts.routed)
+        table = tensor.table if kind.tables else 0.0
+        gathered = gathered_bytes(self.request, layer=layer, table=table)
         if self.full_training:
-            return StageParams(dense=dense, routed=routed, largest_unit=unit)
+            return StageParams(dense=dense, routed=routed, gathered_bytes=gathered)
         return StageParams(
             dense=(kind.plain + kind.routed) * self.adapters / tensor.tp,
             routed=0.0,
-            largest_unit=unit,
+            gathered_bytes=gathered,
             frozen_dense=dense,
             frozen_routed=routed,
+            frozen_tables=kind.tables * tensor.table * self.scale,
         )
 
     def activation(
@@ -565,12 +569,13 @@ class Kernel:
     def _bytes_kept(
         self, tensor: Tensor, ring: Ring, precision: str, recompute: str
     ) -> tuple[float, float, float, float]:
-        """What a dense and an MoE layer keep of a sequence, and what one in work holds again."""
+        """What a dense and an MoE layer keep of a sequence, and what one in work holds beside."""
         plain, routed = self.activation(tensor, ring, precision, recompute)
+        exchanged = exchanged_bytes(self.request, Sketch(tp=tensor.tp, cp=ring.cp))
         if recompute != "full":
-            return plain, routed, 0.0, 0.0
+            return plain, routed, 0.0, exchanged
         again_plain, again_routed = self.activation(tensor, ring, precision, "none")
-        return plain, routed, again_plain, again_routed
+        return plain, routed, again_plain, again_routed + exchanged
 
     def _kept(
         self, kinds: list[StageKind], layer: tuple[float, float, float, float], logits: float
@@ -606,11 +611,12 @@ class Kernel:
         device = stage.dense * of_dense + stage.routed * of_routed
         if not self.full_training:
             frozen, cut = states.frozen_replicated, states.frozen_sharded
-            device += stage.frozen_dense * (frozen + cut / ranks.dense)
+            base = stage.frozen_dense + stage.frozen_tables * self.table_excess
+            device += base * (frozen + cut / ranks.dense)
             device += stage.frozen_routed * (frozen + cut / ranks.routed)
         buffers = 0.0
         if states.gathers and ranks.dense > 1:
-            buffers = self.gathered_layers * stage.largest_unit * SIXTEEN_BIT
+            buffers = stage.gathered_bytes
         if ranks.dense * ranks.replicas > 1:
             bucket = 4 * (stage.dense + stage.routed)
             buffers += min(bucket, self.bucket)
@@ -626,7 +632,8 @@ class Kernel:
         most = 0.0
         for stage in stages:
             host = stage.dense * of_dense + stage.routed * of_routed
-            host += base * (stage.frozen_dense / ranks.dense + stage.frozen_routed / ranks.routed)
+            frozen = stage.frozen_dense + stage.frozen_tables * self.table_excess
+            host += base * (frozen / ranks.dense + stage.frozen_routed / ranks.routed)
             most = max(most, host)
         return most * self.gpus_per_node
 

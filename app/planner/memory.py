@@ -40,8 +40,9 @@ class StageParams:
     """Parameters of one rank of one stage, before data-parallel sharding.
 
     `dense` is shared by every rank of the data-parallel group, `routed` by those with the same
-    experts; the frozen ones get no gradients. `largest_unit` is the biggest block gathered at once
-    under ZeRO-3. A plain class, because the search makes many.
+    experts; the frozen ones get no gradients. `gathered_bytes` is what stands whole at once under
+    ZeRO-3. `frozen_tables` of `frozen_dense` are vocabulary tables, which no quantisation touches.
+    A plain class, because the search makes many.
     """
 
     def __init__(
@@ -49,15 +50,17 @@ class StageParams:
         *,
         dense: float,
         routed: float,
-        largest_unit: float,
+        gathered_bytes: float,
         frozen_dense: float = 0.0,
         frozen_routed: float = 0.0,
+        frozen_tables: float = 0.0,
     ) -> None:
         self.dense = dense
         self.routed = routed
-        self.largest_unit = largest_unit
+        self.gathered_bytes = gathered_bytes
         self.frozen_dense = frozen_dense
         self.frozen_routed = frozen_routed
+        self.frozen_tables = frozen_tables
 
     @property
     def trained(self) -> float:
@@ -132,24 +135,56 @@ def stage_params(request: PlanRequest, layout: Layout, stage: int) -> StageParam
     if last:
         dense += model.outside_params
     routed = moe_layers * moe_routed
-    if model.params_override:
-        scale = model.params_override / max(1, counted_params(model))
-        dense, routed = dense * scale, routed * scale
-    unit = max(
-        plain_dense if plain else 0.0,
-        moe_dense + moe_routed if moe_layers else 0.0,
-        table if tables else 0.0,
-    )
-    if request.workload.task in ("pretrain", "sft"):
-        return StageParams(dense=dense, routed=routed, largest_unit=unit)
+    override = model.params_override
+    scale = override / max(1, counted_params(model)) if override else 1.0
+    dense, routed = dense * scale, routed * scale
+    layer = max(plain_dense if plain else 0.0, moe_dense + moe_routed if moe_layers else 0.0)
+    gathered = gathered_bytes(request, layer=layer, table=table if tables else 0.0)
+    if trains_all(request):
+        return StageParams(dense=dense, routed=routed, gathered_bytes=gathered)
     adapters = in_stage * adapter_params_per_layer(model, request.workload.lora_rank) / layout.tp
     return StageParams(
         dense=adapters,
         routed=0.0,
-        largest_unit=unit,
+        gathered_bytes=gathered,
         frozen_dense=dense,
         frozen_routed=routed,
+        frozen_tables=tables * table * scale,
     )
+
+
+def trains_all(request: PlanRequest) -> bool:
+    """Whether every parameter is trained, none frozen."""
+    return request.workload.task in ("pretrain", "sft")
+
+
+def base_bytes(request: PlanRequest) -> float:
+    """Bytes per parameter of a frozen base's layers."""
+    return NF4_BYTES if request.workload.task == "qlora" else float(SIXTEEN_BIT)
+
+
+def table_excess(request: PlanRequest) -> float:
+    """How much more a parameter of a frozen vocabulary table takes than one of a layer, as a share.
+
+    QLoRA quantises the linear layers of blocks; embedding and head stay 16 bits wide.
+    Source: QLoRA, arXiv:2305.14314, section 3; torchtune `quantize_base`.
+    """
+    return SIXTEEN_BIT / base_bytes(request) - 1
+
+
+def gathered_bytes(request: PlanRequest, *, layer: float, table: float) -> float:
+    """Device bytes of the biggest block that stands whole at once under ZeRO-3.
+
+    A layer of `layer` parameters with the neighbours that are prefetched and, in its backward pass,
+    its whole gradient as wide as it is sent, unless gradients are sent in buckets. A quantised base
+    is gathered quantised. A vocabulary table of `table` parameters stands alone with its gradient.
+    Source: PyTorch FSDP, arXiv:2304.11277, section 4; `MixedPrecisionPolicy.reduce_dtype`.
+    """
+    framework = request.framework
+    whole = trains_all(request) and framework.bucket_bytes == 0
+    gradient = framework.gradient_bytes if whole else 0.0
+    of_layer = framework.gathered_layers * base_bytes(request) + gradient
+    return max(layer * of_layer, table * (SIXTEEN_BIT + gradient))
 
 
 def counted_params(model: ModelArchitecture) -> int:
@@ -178,13 +213,17 @@ def states_of(request: PlanRequest, layout: Degrees) -> StateBytes:
 
 
 def _narrowed(states: StateBytes, *, weight: float, gradient: float) -> StateBytes:
-    """The same sharding with one weight and one gradient copy, and no master."""
-    weights = Bytes(replicated=weight) if states.weights.replicated else Bytes(sharded=weight)
+    """The same sharding with weights and gradients of one width, and no master.
+
+    Weights gathered from a shard stay beside it. Gradients that stand whole give way to their
+    shards as they are reduced.
+    """
+    whole, part = states.weights.replicated > 0, states.weights.sharded > 0
     gradients = (
         Bytes(replicated=gradient) if states.gradients.replicated else Bytes(sharded=gradient)
     )
     return StateBytes(
-        weights=weights,
+        weights=Bytes(replicated=weight if whole else 0.0, sharded=weight if part else 0.0),
         gradients=gradients,
         master=Bytes(),
         moments_sharded=states.moments_sharded,
@@ -232,7 +271,7 @@ def placed_states(request: PlanRequest, layout: Degrees) -> PlacedStates:
     moved = [optimizer] if offload != "none" else []
     moved += [states.gradients] if moves_gradients else []
     moved += [states.weights] if moves_weights else []
-    base = NF4_BYTES if request.workload.task == "qlora" else float(SIXTEEN_BIT)
+    base = base_bytes(request)
     sharded_base = layout.sharding in ("zero3", "hsdp")
     frozen = Bytes(sharded=base) if sharded_base else Bytes(replicated=base)
     moves_base = offload == "parameters" and sharded_base
@@ -283,9 +322,10 @@ def state_totals(request: PlanRequest, layout: Layout, params: StageParams) -> S
             copy, routed
         )
 
-    frozen = params.frozen_dense * per_parameter(placed.frozen, dense)
+    base_dense = params.frozen_dense + params.frozen_tables * table_excess(request)
+    frozen = base_dense * per_parameter(placed.frozen, dense)
     frozen += params.frozen_routed * per_parameter(placed.frozen, routed)
-    base = params.frozen_dense * per_parameter(placed.frozen_host, dense)
+    base = base_dense * per_parameter(placed.frozen_host, dense)
     base += params.frozen_routed * per_parameter(placed.frozen_host, routed)
     return StateTotals(
         parameters=held(placed.parameters) + frozen,
@@ -362,7 +402,21 @@ def stage_activation_bytes(
     if layout.recompute == "full":
         everything = kept_of(request.framework, "none", layout.precision)
         total += activation_bytes_per_layer(request, layout, everything, routed=moe_layers > 0)
+    if moe_layers:
+        total += exchanged_bytes(request, layout)
     return total
+
+
+def exchanged_bytes(request: PlanRequest, layout: Degrees) -> float:
+    """Bytes of one MoE layer in work beyond what it keeps: gradients into and out of its experts.
+
+    Each of a token's `top_k` copies, once as the dispatch returns it and once as the combine sends
+    it, 16 bits wide. Balanced routing.
+    """
+    moe = request.model.moe
+    copies = moe.top_k if moe is not None else 0
+    values = 2 * copies * request.model.hidden_size * tokens_per_rank(request, layout)
+    return values * SIXTEEN_BIT / layout.tp
 
 
 def logits_bytes(request: PlanRequest, layout: Degrees) -> float:
@@ -376,12 +430,10 @@ def logits_bytes(request: PlanRequest, layout: Degrees) -> float:
 
 def buffer_bytes(request: PlanRequest, layout: Layout, params: StageParams) -> float:
     """Gathered layers under ZeRO-3 and communication buckets."""
-    framework = request.framework
-    gathered = 0.0
     states = states_of(request, layout)
-    if states.weights.replicated == 0 and layout.dp_shard * layout.cp > 1:
-        gathered = framework.gathered_layers * params.largest_unit * SIXTEEN_BIT
-    buckets = framework.bucket_bytes if layout.dp * layout.cp > 1 else 0.0
+    sharded = states.weights.replicated == 0 and layout.dp_shard * layout.cp > 1
+    gathered = params.gathered_bytes if sharded else 0.0
+    buckets = request.framework.bucket_bytes if layout.dp * layout.cp > 1 else 0.0
     return gathered + min(buckets, 4 * params.trained)
 
 

@@ -14,7 +14,9 @@ from app.planner.memory import (
     adapter_params_per_layer,
     buffer_bytes,
     counted_params,
+    exchanged_bytes,
     expert_shard_group,
+    gathered_bytes,
     in_flight,
     kept_of,
     logits_bytes,
@@ -25,6 +27,7 @@ from app.planner.memory import (
     stage_params,
     stages_that_can_be_worst,
     states_of,
+    table_excess,
 )
 from app.planner.request import Pins
 from tests.planner_sums import sums
@@ -37,7 +40,7 @@ TABLE_8B = 128_256 * 4096
 @pytest.mark.parametrize(
     ("framework", "sharding", "precision", "bytes_per_parameter"),
     [
-        ("fsdp", "none", "bf16", 16),
+        ("fsdp", "none", "bf16", 18),
         ("fsdp", "zero3", "bf16", 16 / 8),
         ("fsdp", "zero2", "bf16", 2 + 16 / 8),
         ("composer", "zero3", "bf16", 16 / 8),
@@ -64,9 +67,10 @@ def test_states_of_each_sharding(
 
 @pytest.mark.parametrize(
     ("optimizer", "bytes_per_parameter"),
-    [("adamw", 16), ("adamw_bf16", 8), ("adamw_8bit", 6), ("sgd", 12), ("muon", 12)],
+    [("adamw", 18), ("adamw_bf16", 8), ("adamw_8bit", 6), ("sgd", 14), ("muon", 14)],
 )
 def test_states_of_each_optimizer(optimizer: str, bytes_per_parameter: float) -> None:
+    """Unsharded: an fp32 weight and its 16-bit cast, unless the optimizer is 16 bits wide."""
     asked = request(optimizer=optimizer)
     held = memory(asked, layout(asked, sharding="none"))
     total = held.parameters + held.gradients + held.optimizer
@@ -96,13 +100,88 @@ def test_lora_trains_adapters_and_holds_a_frozen_base() -> None:
     assert params.trained == 32 * per_layer
     assert params.frozen_dense == PARAMS_8B
     held = memory(asked, layout(asked, sharding="none"))
-    assert held.parameters == pytest.approx(2 * PARAMS_8B + 4 * 32 * per_layer)
+    assert held.parameters == pytest.approx(2 * PARAMS_8B + 6 * 32 * per_layer)
 
 
 def test_qlora_quantises_the_base() -> None:
     asked = request(task="qlora")
     held = memory(asked, layout(asked, sharding="zero3"))
-    assert held.parameters == pytest.approx(NF4_BYTES * PARAMS_8B / 8, rel=0.06)
+    base = NF4_BYTES * (PARAMS_8B - 2 * TABLE_8B) + 4 * TABLE_8B
+    assert held.parameters == pytest.approx(base / 8, rel=0.06)
+
+
+def test_qlora_leaves_the_vocabulary_tables_16_bits_wide() -> None:
+    """Embedding and head: a quarter more than a base quantised whole, for 128,256 entries."""
+    asked = request(task="qlora", lora_rank=1)
+    params = stage_params(asked, layout(asked), 0)
+    assert params.frozen_tables == 2 * TABLE_8B
+    held = memory(asked, layout(asked, sharding="none"))
+    base = NF4_BYTES * (PARAMS_8B - 2 * TABLE_8B) + 4 * TABLE_8B
+    assert held.parameters == pytest.approx(base + 6 * params.dense)
+    assert stage_params(request(task="lora"), layout(asked), 0).frozen_tables == 2 * TABLE_8B
+    assert table_excess(request(task="lora")) == 0
+
+
+def test_a_quantised_base_is_gathered_quantised() -> None:
+    """The largest layer of a 70B base under ZeRO-3: three of them, 4 bits wide; one table, 16."""
+    plain, narrow = request("llama-3-70b", task="lora"), request("llama-3-70b", task="qlora")
+    layer, table = 8.6e8, 1.0e8
+    assert gathered_bytes(plain, layer=layer, table=table) == 3 * 2 * layer
+    assert gathered_bytes(narrow, layer=layer, table=table) == 3 * NF4_BYTES * layer
+    assert gathered_bytes(narrow, layer=0, table=table) == 2 * table
+
+
+def test_a_gathered_layer_has_its_gradient_beside_it() -> None:
+    """FSDP2 reduces in fp32: 4 bytes a parameter more; buckets take it where there are any."""
+    asked = request()
+    assert gathered_bytes(asked, layer=1e9, table=0) == (3 * 2 + 4) * 1e9
+    assert gathered_bytes(asked, layer=0, table=1e9) == (2 + 4) * 1e9
+    bucketed = request(framework="deepspeed")
+    assert gathered_bytes(bucketed, layer=1e9, table=0) == 2 * 1e9
+
+
+def test_an_moe_layer_in_work_holds_the_gradients_of_its_copies() -> None:
+    """Two 16-bit tensors of top_k copies a token, whatever is kept; a dense model has none."""
+    asked = request("mixtral-8x7b")
+    tokens = 8192
+    expected = 2 * 2 * 4096 * tokens * 2
+    assert exchanged_bytes(asked, layout(asked, ep=8)) == expected
+    assert exchanged_bytes(asked, layout(asked, ep=4, tp=2, cp=2)) == expected / 4
+    assert exchanged_bytes(request(), layout(request())) == 0
+    kept = asked.framework.kept["selective"]
+    whole = 32 * activation_bytes_per_layer(
+        asked, layout(asked, ep=8, recompute="selective"), kept, routed=True
+    )
+    held = memory(asked, layout(asked, ep=8, recompute="selective"))
+    assert held.activations == pytest.approx(whole + expected)
+
+
+@pytest.mark.parametrize("framework", ["fsdp", "fsdp-2024"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_bf16"])
+def test_a_pipeline_keeps_the_same_whichever_way_fsdp_reshards(
+    framework: str, optimizer: str
+) -> None:
+    """Its backward passes neither reshard weights nor reduce gradients until the last one.
+
+    Source: PyTorch torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`.
+    """
+    asked = request(nodes=2, framework=framework, optimizer=optimizer)
+    held = {
+        sharding: states_of(asked, layout(asked, pp=2, sharding=sharding))
+        for sharding in ("zero2", "zero3", "hsdp")
+    }
+    assert held["zero2"] == held["zero3"] == held["hsdp"]
+    assert held["zero3"].gradients.replicated > 0
+    alone = states_of(asked, layout(asked, sharding="zero3"))
+    assert alone.gradients.replicated == 0
+
+
+def test_weights_gathered_from_a_shard_stay_beside_it() -> None:
+    """FSDP without resharding in pure bf16: the gathered copy and its shard."""
+    asked = request(optimizer="adamw_bf16")
+    states = states_of(asked, layout(asked, sharding="zero2"))
+    assert states.weights == Bytes(replicated=2, sharded=2)
+    assert states.gradients == Bytes(sharded=2)
 
 
 def test_adapters_of_experts_are_those_of_the_shared_one() -> None:
@@ -130,7 +209,8 @@ def test_offload_moves_states_to_the_host() -> None:
     base = request(offload="parameters", task="qlora")
     assert placed_states(base, layout(base)).frozen == Bytes()
     held = memory(base, layout(base))
-    assert held.host == pytest.approx(NF4_BYTES * PARAMS_8B, rel=0.3)
+    quantised = NF4_BYTES * (PARAMS_8B - 2 * TABLE_8B) + 4 * TABLE_8B
+    assert held.host == pytest.approx(quantised, rel=0.2)
 
 
 def test_replicated_gradients_stay_on_the_device() -> None:

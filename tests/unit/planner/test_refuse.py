@@ -25,7 +25,7 @@ def test_nothing_fits() -> None:
     assert found.short_by_bytes == found.nearest.memory.total - found.nearest.limit_bytes > 0
     assert "no layout fits" in found.reasons[0]
     assert "GiB too much" in found.reasons[0]
-    assert "8 nodes instead of 1 would fit" in found.remedies
+    assert "16 nodes instead of 1 would fit" in found.remedies
     assert "an 8-bit optimizer without fp32 master weights would fit" not in found.remedies
 
 
