@@ -12,10 +12,13 @@ from typing import Any, Final
 from app.cli.load.client import Load, Sample, at_once, without_pause
 from app.cli.load.process import BARE, OURS, Server, started
 from app.cli.load.report import REFERENCE, Pace, ratio_report, server_report
-from app.cli.load.reviews import Magazine, Shot
+from app.cli.load.reviews import FIRST, Magazine, Shot
+from app.observability.known import ANSWERS_KEPT
 
 QUESTIONS: Final = 64
 """Different questions of a saturated server, so that a cache of one plan never knows the answer."""
+JOBS: Final = 3 * ANSWERS_KEPT
+"""Jobs that come in turn: more than a server remembers, so that it has seen none of them before."""
 SETTLE_ROUNDS: Final = 4
 """How often each question is asked before it is timed."""
 BARE_PATH: Final = b"POST /raw"
@@ -44,17 +47,18 @@ def load(server: Server, connections: int) -> Iterator[Load]:
 
 
 def latencies(server: Server, magazine: Magazine, effort: Effort, tick: Tick) -> dict[str, Any]:
-    """The mix at its rate, after one review alone and one round of the fixed kinds."""
+    """The mix at its rate, after one review alone and some rounds of all kinds but the cold one."""
     arrivals = list(magazine.arrivals(rate=effort.rate, seconds=effort.seconds))
-    warm = list(magazine.fixed)
+    settling = magazine.settling(SETTLE_ROUNDS)
     with load(server, effort.connections) as client:
-        (first,) = client.run(at_once(warm, number=1))
-        client.run(at_once(warm, number=SETTLE_ROUNDS * len(warm)))
-        used = process_time()
+        (first,) = client.run(at_once([magazine.shot(FIRST)], number=1))
+        client.run(at_once(settling, number=len(settling)))
+        used, spent = process_time(), server.cpu_seconds()
         samples = client.run(
             iter(arrivals), lambda now: tick("reviews at their rate", now / effort.seconds)
         )
         busy = (process_time() - used) / effort.seconds
+        ended = server.cpu_seconds()
     return {
         "url": server.url,
         **server_report(
@@ -64,21 +68,25 @@ def latencies(server: Server, magazine: Magazine, effort: Effort, tick: Tick) ->
             connections=effort.connections,
             first=first.seconds,
             busy=busy,
+            server_busy=None
+            if spent is None or ended is None
+            else (ended - spent) / effort.seconds,
         ),
     }
 
 
 def ratios(magazine: Magazine, effort: Effort, tick: Tick) -> dict[str, Any]:
     """Servers started one after the other, each as fast as it can with the same reviews."""
-    shots = magazine.questions(QUESTIONS)
-    raw = [Shot(kind=each.kind, request=to_raw(each.request)) for each in shots]
+    jobs = magazine.jobs(JOBS, questions=QUESTIONS)
+    raw = [Shot(kind=each.kind, request=to_raw(each.request)) for each in jobs]
     paces: dict[str, Pace] = {}
     for name, arguments, settings, asked in (
-        (REFERENCE, OURS, {}, shots),
-        ("ours, every plan searched", OURS, {"plan_cache_size": 1}, shots),
-        ("ours, no plan asked for", OURS, {}, [magazine.shot("defaults only")]),
+        (REFERENCE, OURS, {}, jobs),
+        ("ours, jobs seen before", OURS, {}, jobs[:QUESTIONS]),
+        ("ours, every plan searched", OURS, {"plan_cache_size": 1}, jobs),
+        ("ours, no plan asked for", OURS, {}, magazine.plain_jobs(JOBS)),
         ("bare FastAPI, bytes", BARE, {}, raw),
-        ("bare FastAPI, mappings", BARE, {}, shots),
+        ("bare FastAPI, mappings", BARE, {}, jobs),
     ):
         with started(arguments, settings) as server:
             paces[name] = saturated(server, asked, effort, partial(tick, name))
@@ -90,7 +98,7 @@ def saturated(
 ) -> Pace:
     """How many of the shots the server answers when every connection always has one."""
     with load(server, effort.connections) as client:
-        client.run(at_once(shots, number=SETTLE_ROUNDS * len(shots)))
+        client.run(at_once(shots, number=SETTLE_ROUNDS * QUESTIONS))
         cpu, began = server.cpu_seconds(), perf_counter()
         endless = without_pause(shots, seconds=effort.seconds, clock=perf_counter)
         samples: list[Sample] = client.run(endless, lambda now: tick(now / effort.seconds))

@@ -41,11 +41,13 @@ def server_report(
     connections: int,
     first: float,
     busy: float,
+    server_busy: float | None,
 ) -> dict[str, Any]:
     """The report of `bench server`.
 
-    `first` is the latency of the first review of all, `busy` the client's processor time as a
-    share of the run. The reached rate counts from the first arrival due to the last answer.
+    `first` is the latency of the first review of all, `busy` and `server_busy` the processor time
+    of client and server as shares of the run. The reached rate counts from the first arrival due to
+    the last answer.
     """
     ended = max((each.due + each.seconds for each in samples), default=0.0)
     answered = [each for each in samples if each.outcome != "error"]
@@ -57,6 +59,7 @@ def server_report(
         "rate_reached": len(answered) / lasted if lasted else 0.0,
         "first_seconds": first,
         "client_cpu_share": busy,
+        "server_cpu_share": server_busy,
         "all": tally(samples),
         "by_kind": {
             kind: tally([each for each in samples if each.kind == kind]) for kind in SHARES

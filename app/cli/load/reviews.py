@@ -26,12 +26,15 @@ LARGE_BYTES: Final = 1024 * 1024
 
 SHARES: Final[Mapping[str, int]] = {
     "auto cold": 3,
-    "auto warm": 10,
+    "auto warm": 6,
+    "seen before": 4,
     "defaults only": 4,
     "update": 2,
     "large object": 1,
 }
 """How often each kind comes, of the sum."""
+FIRST: Final = "defaults only"
+"""The kind of the very first review: one that asks for no search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,26 +54,34 @@ class Arrival:
 
 
 class Magazine:
-    """Shots of every kind. Cold ones ask another question each time, the others always the same."""
+    """Shots of every kind.
+
+    Cold ones ask another question each time. Those seen before and large ones are always the same
+    review; the others are of another job each time, which shows in its arguments.
+    """
 
     def __init__(self, models: Mapping[str, ModelArchitecture], *, seed: int) -> None:
         self._dice = random.Random(seed)  # noqa: S311 - a load, not a secret
+        self._runs = count()
         self._cold = self._cold_specs(models)
         self._fixed = {
-            "auto warm": shot("auto warm", review(auto_spec())),
-            "defaults only": shot("defaults only", review(plain_spec())),
-            "update": shot("update", update(plain_spec()), door="validate"),
+            "seen before": shot("seen before", review(auto_spec())),
             "large object": shot("large object", large(auto_spec())),
         }
 
-    @property
-    def fixed(self) -> tuple[Shot, ...]:
-        """One of each kind that repeats itself."""
-        return tuple(self._fixed.values())
-
     def shot(self, kind: str) -> Shot:
         """The next request of a kind."""
-        return self._fixed[kind] if kind in self._fixed else shot(kind, review(next(self._cold)))
+        if kind in self._fixed:
+            return self._fixed[kind]
+        if kind == "update":
+            return shot(kind, update(self._run(plain_spec())), door="validate")
+        if kind == "auto cold":
+            return shot(kind, review(self._run(next(self._cold))))
+        return shot(kind, review(self._run(plain_spec() if kind == FIRST else auto_spec())))
+
+    def settling(self, rounds: int) -> list[Shot]:
+        """Reviews that bring a server to where it stays: of every kind but the cold one."""
+        return [self.shot(kind) for _ in range(rounds) for kind in SHARES if kind != "auto cold"]
 
     def arrivals(self, *, rate: float, seconds: float) -> Iterator[Arrival]:
         """A mix that comes at random, `rate` a second on average, whatever the server does."""
@@ -81,9 +92,21 @@ class Magazine:
             yield Arrival(due=due, shot=self.shot(kind))
             due += self._dice.expovariate(rate)
 
-    def questions(self, number: int) -> list[Shot]:
-        """That many different questions, to be asked again and again."""
-        return [self.shot("auto cold") for _ in range(number)]
+    def jobs(self, number: int, *, questions: int) -> list[Shot]:
+        """That many jobs, all different, that ask so many questions in turn."""
+        specs = [next(self._cold) for _ in range(questions)]
+        return [
+            shot("auto warm", review(self._run(specs[index % questions])))
+            for index in range(number)
+        ]
+
+    def plain_jobs(self, number: int) -> list[Shot]:
+        """That many jobs, all different, that ask for no plan."""
+        return [self.shot(FIRST) for _ in range(number)]
+
+    def _run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of another run."""
+        return {**spec, "args": [f"--run={next(self._runs)}"]}
 
     def _cold_specs(self, models: Mapping[str, ModelArchitecture]) -> Iterator[dict[str, Any]]:
         names = list(models)

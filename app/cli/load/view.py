@@ -20,10 +20,12 @@ INCHES = (9, 4.5)
 def show_latencies(report: dict[str, Any]) -> None:
     """The report of `bench server`."""
     screen = console()
+    server = report["server_cpu_share"]
     screen.print(
         f"{report['rate_reached']:.1f} of {report['rate']:g} reviews/s for "
         f"{report['seconds']:g} s over {report['connections']} connections; first review "
-        f"{in_words(report['first_seconds'])}; client {report['client_cpu_share']:.0%} of a core"
+        f"{in_words(report['first_seconds'])}; of one core client {report['client_cpu_share']:.0%}"
+        + ("" if server is None else f", server {server:.0%}")
     )
     screen.print()
     rows = table(

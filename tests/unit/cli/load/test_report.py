@@ -21,7 +21,9 @@ def sample(seconds: float, outcome: Outcome = "allowed", kind: str = "auto warm"
 
 def test_errors_are_counted_and_not_timed() -> None:
     samples = [sample(0.001), sample(0.003, "denied", "auto cold"), sample(9.0, "error")]
-    report = server_report(samples, rate=1, seconds=10, connections=2, first=0.1, busy=0.2)
+    report = server_report(
+        samples, rate=1, seconds=10, connections=2, first=0.1, busy=0.2, server_busy=None
+    )
     assert report["all"]["count"] == 2
     assert report["all"]["errors"] == 1
     assert report["all"]["denied"] == 1
@@ -32,7 +34,13 @@ def test_errors_are_counted_and_not_timed() -> None:
 
 def test_the_reached_rate_counts_the_time_until_the_last_answer() -> None:
     report = server_report(
-        [sample(9.0), sample(3.0)], rate=1, seconds=2, connections=1, first=0, busy=0
+        [sample(9.0), sample(3.0)],
+        rate=1,
+        seconds=2,
+        connections=1,
+        first=0,
+        busy=0,
+        server_busy=0.5,
     )
     assert report["rate_reached"] == 0.2
 
