@@ -12,7 +12,7 @@ from typing import Any, Final, NotRequired, TypedDict
 import orjson
 
 from app.trainjobs.adapter import Job, JobReview
-from app.trainjobs.document import mapping_at, value_at
+from app.trainjobs.document import is_object, mapping_at, value_at
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -153,11 +153,11 @@ def deciding(review: Review) -> bytes:
 def _read(job: Job) -> Job:
     """The job without what nobody reads. That there are annotations stays visible."""
     metadata = job.get("metadata")
-    if not isinstance(metadata, Mapping):
+    if not is_object(metadata):
         return job
     read = {key: value for key, value in metadata.items() if key not in UNREAD}
     annotations = read.get("annotations")
-    if isinstance(annotations, Mapping) and LAST_APPLIED in annotations:
+    if is_object(annotations) and LAST_APPLIED in annotations:
         read["annotations"] = {**annotations, LAST_APPLIED: ""}
     return {**job, "metadata": read}
 
@@ -174,7 +174,7 @@ def parse_review(body: bytes) -> Review:
 
 def read_review(document: Any) -> Review:
     """The review in a parsed document. Raises `MalformedReview`."""
-    if not isinstance(document, Mapping):
+    if not is_object(document):
         msg = f"the body must be an {KIND} object, not {_shown(document)}"
         raise MalformedReview(msg)
     _check_version(document)
@@ -227,7 +227,7 @@ def _name(request: Mapping[str, Any]) -> str:
 
 def _object(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = parent.get(key)
-    if isinstance(found, Mapping):
+    if is_object(found):
         return found
     path = key if key == "request" else f"request.{key}"
     msg = f"`{path}` must be an object, not {_shown(found)}"

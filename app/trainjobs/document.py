@@ -13,16 +13,19 @@ NOTHING: Mapping[str, Any] = {}
 
 
 def is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a JSON value is an object."""
-    return type(value) is dict or isinstance(value, Mapping)
+    """Whether a JSON value is an object.
+
+    It nearly always is a dict or nothing, and asking an abstract class takes ten times as long.
+    """
+    return type(value) is dict or (value is not None and isinstance(value, Mapping))
 
 
 def value_at(document: Any, *path: str) -> Any:
     """What stands at `path`, `None` if nothing does."""
     here = document
     for key in path:
-        # A dict is what it nearly always is, and asking an abstract class takes ten times as long.
-        if type(here) is not dict and not isinstance(here, Mapping):
+        # Both tests, since this runs a hundred times in a review.
+        if type(here) is not dict and not is_object(here):
             return None
         here = here.get(key)
     return here
@@ -31,7 +34,7 @@ def value_at(document: Any, *path: str) -> Any:
 def mapping_at(document: Any, *path: str) -> Mapping[str, Any]:
     """The object at `path`, an empty one if there is none."""
     found = value_at(document, *path)
-    return found if type(found) is dict or isinstance(found, Mapping) else NOTHING
+    return found if is_object(found) else NOTHING
 
 
 def texts_at(document: Any, *path: str) -> dict[str, str]:
