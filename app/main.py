@@ -31,7 +31,7 @@ from app.http.supervisor import Supervisor
 from app.http.tls import LiveCertificate
 from app.http.warming import answer_samples
 from app.http.worker import Apps, Sockets, Worker, bind
-from app.observability.known import KnownIntents, Remembered
+from app.observability.known import KnownEnvironments, KnownIntents, Remembered
 from app.observability.logs import configure_logging, logger
 from app.observability.metrics import Metrics
 from app.observability.planning import CachedBest, CachedPlanner
@@ -183,7 +183,7 @@ def admission_deps(
             partial(catalog.resolve, allowed_precisions=settings.allowed_precisions), size=size
         ),
         plan=planner,
-        environment=rules.environment,
+        environment=KnownEnvironments(rules, size=size),
         gpu=catalog.gpu_of_labels,
         excluded_namespaces=frozenset(settings.excluded_namespaces),
         default_profile=settings.collective_profile,

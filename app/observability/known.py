@@ -16,11 +16,15 @@ from app.admission.response import Answer, answer_of
 from app.admission.review import Review, deciding
 from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
-from app.planner.request import PlanRequest, Stop, never
+from app.planner.request import Plan, PlanRequest, Stop, never
+from app.trainjobs.adapter import CollectiveContext, Environment
+from app.trainjobs.collectives import Rules
 
 INTENT_BYTES: Final = 4096
 """Of an intent that is remembered: one with a whole model configuration in it is not."""
 
+CONTEXT_BYTES: Final = 4096
+"""Of what the rules see of a job whose environment is remembered."""
 ANSWERS_KEPT: Final = 1024
 DECIDING_BYTES: Final = 8192
 """Of a review whose answer is remembered."""
@@ -83,6 +87,30 @@ class KnownIntents:
 
     def __len__(self) -> int:
         return len(self._requests)
+
+
+class KnownEnvironments:
+    """The rules' environment for a job and its plan, by all that the rules can tell apart."""
+
+    def __init__(self, rules: Rules, *, size: int) -> None:
+        self._rules = rules
+        self._known: LRUCache[tuple[int, bytes], tuple[Plan | None, Environment]]
+        self._known = LRUCache(maxsize=max(size, 1))
+
+    def __call__(self, context: CollectiveContext, plan: Plan | None) -> Environment:
+        """The environment of one job."""
+        # The plan is kept too: while it lives, nothing else has its identity.
+        key = (id(plan), orjson.dumps(self._rules.shown(context)))
+        known = self._known.get(key)
+        if known is not None:
+            return known[1]
+        environment = self._rules.environment(context, plan)
+        if len(key[1]) <= CONTEXT_BYTES:
+            self._known[key] = (plan, environment)
+        return environment
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 Answers = Callable[[Review, Stop], Answer]

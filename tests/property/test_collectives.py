@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,37 @@ def test_applying_the_answer_asks_for_nothing_new(context: CollectiveContext) ->
     """A job that already has the values gets none again, and no other value of any of them."""
     found = SHIPPED.environment(context, None)
     assert {one.name for one in found.settings}.isdisjoint(context.user_env)
+
+
+others = st.dictionaries(st.sampled_from(["RUN", "HF_TOKEN", "example.com/note"]), maybe_text)
+commands = st.sampled_from(["", "train --lr=1", "train --lr=2", "set_nccl_env; train"])
+
+
+@given(contexts, others, others, commands, commands)
+def test_contexts_that_show_the_same_have_the_same_environment(
+    context: CollectiveContext,
+    annotations: dict[str, str],
+    variables: dict[str, str],
+    command: str,
+    other: str,
+) -> None:
+    """What no rule looks at changes nothing, and what one looks at is seen."""
+    first = replace(context, command=command)
+    second = replace(
+        context,
+        command=other,
+        annotations={**context.annotations, **annotations},
+        user_env={**context.user_env, **variables},
+    )
+    same = SHIPPED.shown(first) == SHIPPED.shown(second)
+    assert same is (("set_nccl_env" in command) == ("set_nccl_env" in other))
+    if same:
+        assert SHIPPED.environment(first, None) == SHIPPED.environment(second, None)
+
+
+@given(contexts, contexts)
+def test_different_environments_are_of_contexts_that_show_it(
+    first: CollectiveContext, second: CollectiveContext
+) -> None:
+    if SHIPPED.environment(first, None) != SHIPPED.environment(second, None):
+        assert SHIPPED.shown(first) != SHIPPED.shown(second)

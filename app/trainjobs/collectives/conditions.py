@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -76,6 +76,15 @@ def condition(text: str) -> Condition:
         return True
 
     return holds
+
+
+def asked(text: str) -> Iterator[tuple[str, str, str]]:
+    """Subject, key ("" for none) and words of every test in a sound `text`."""
+    for clause in text.split(";"):
+        for words in clause.split(" or "):
+            match = _TEST.fullmatch(words.strip())
+            if match is not None:
+                yield match["subject"], match["key"] or "", words.strip()
 
 
 def _always(_: Facts) -> bool:

@@ -11,11 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from app.planner.request import Plan
 from app.trainjobs.adapter import CollectiveContext, Environment, Setting
-from app.trainjobs.collectives.facts import Facts, facts_of
+from app.trainjobs.collectives.conditions import Condition, asked, condition
+from app.trainjobs.collectives.facts import (
+    DETERMINISTIC_SWITCH,
+    FEATURES_ANNOTATION,
+    Facts,
+    facts_of,
+)
 from app.trainjobs.collectives.rows import (
     TIERS,
     BadRule,
@@ -38,7 +45,8 @@ GENERIC = "generic"
 class Rules:
     """The rule tables, ready to be applied. Thread-safe: nothing in it changes.
 
-    `profiles` are the fabrics an operator may name as the default.
+    `profiles` are the fabrics an operator may name as the default. `annotations` and `variables`
+    are the names any rule looks at, `command_tests` all that is asked about a command.
     """
 
     tables: Tables
@@ -49,6 +57,9 @@ class Rules:
     advice: Mapping[str, tuple[WarnRule, ...]]
     refinable: frozenset[str]
     profiles: tuple[str, ...]
+    annotations: frozenset[str]
+    variables: frozenset[str]
+    command_tests: tuple[Condition, ...]
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> Rules:
@@ -71,6 +82,7 @@ class Rules:
                 parent for profile in read.profiles.values() for parent in profile.parents
             ),
             profiles=tuple(name for name, one in read.profiles.items() if one.may_be_default),
+            **_looked_at(read),
         )
 
     def environment(self, context: CollectiveContext, plan: Plan | None) -> Environment:
@@ -82,6 +94,23 @@ class Rules:
             settings=tuple(settings),
             warnings=tuple(dict.fromkeys(warnings)),
             profile="+".join((facts.profile, *facts.traits)),
+        )
+
+    def shown(self, context: CollectiveContext) -> tuple[Any, ...]:
+        """All of `context` that the rules can tell apart, as JSON can hold it.
+
+        Contexts that show the same have the same environment, whatever else is in them.
+        """
+        return (
+            _plain_facts(context),
+            tuple(context.node_labels.items()),
+            _of(self.annotations, context.annotations),
+            tuple(context.resources.items()),
+            _of(self.variables, context.user_env),
+            tuple(context.operator_values.items()),
+            tuple(context.degrees.items()),
+            # A test of the command asks nothing else of the facts.
+            tuple([test(context) for test in self.command_tests]),  # type: ignore[arg-type]
         )
 
     def advise(self, context: CollectiveContext, plan: Plan | None) -> tuple[str, ...]:
@@ -201,6 +230,49 @@ class Rules:
         name = context.default_profile
         if name and name not in self.profiles:
             yield f"the default network profile `{name}` is unknown; plain rules were applied"
+
+
+_plain_facts = attrgetter(
+    "nodes",
+    "gpus_per_node",
+    "gpu",
+    "gpu_family",
+    "gpu_exclusive",
+    "instance_type",
+    "claims",
+    "sidecars",
+    "framework",
+    "default_profile",
+)
+
+
+def _of(names: frozenset[str], given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple([pair for pair in given.items() if pair[0] in names])
+
+
+def _looked_at(read: Tables) -> dict[str, Any]:
+    """What of annotations, variables and commands any rule may look at."""
+    conditions = [
+        *(sign.when for sign in read.signs),
+        *(rule.when for rule in read.sets),
+        *(rule.when for rule in read.warns),
+    ]
+    tests = {test for text in conditions for test in asked(text)}
+    spellings = {name for one in read.variables.values() for name in one.names}
+    return {
+        "annotations": frozenset(
+            {FEATURES_ANNOTATION} | {key for subject, key, _ in tests if subject == "annotation"}
+        ),
+        "variables": frozenset(
+            spellings
+            | {DETERMINISTIC_SWITCH[0]}
+            | {rule.variable for rule in read.warns}
+            | {key for subject, key, _ in tests if subject == "env"}
+        ),
+        "command_tests": tuple(
+            condition(words) for subject, _, words in sorted(tests) if subject == "command"
+        ),
+    }
 
 
 def _filled(rule: SetRule, operator: Mapping[str, str]) -> Setting | None:

@@ -19,15 +19,20 @@ from app.admission.review import LAST_APPLIED, UNREAD, Review, deciding, parse_r
 from app.catalog.loader import load_catalog
 from app.observability.known import (
     ANSWERS_KEPT,
+    CONTEXT_BYTES,
     DECIDING_BYTES,
     INTENT_BYTES,
     KnownAnswers,
+    KnownEnvironments,
     KnownIntents,
     Remembered,
 )
 from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
-from app.planner.request import OutOfTime, PlanRequest, Stop
+from app.planner.request import OutOfTime, Plan, PlanRequest, Stop
+from app.planner.search import plan
+from app.trainjobs.adapter import CollectiveContext
+from app.trainjobs.collectives import Rules
 from tests.vsr.reviews import auto_job, review_of, shipped
 
 INTENT = TrainIntent(
@@ -103,6 +108,39 @@ def test_intents_are_bounded_in_number_and_length(known: KnownIntents) -> None:
     long = replace(INTENT, node_labels={**INTENT.node_labels, "note": "x" * INTENT_BYTES})
     assert isinstance(known(long), PlanRequest)
     assert known(long) is not known(long)
+
+
+def test_an_environment_is_remembered_for_what_the_rules_see() -> None:
+    rules = Rules.from_rows(load_catalog().collective_rules)
+    known = KnownEnvironments(rules, size=4)
+    context = CollectiveContext(nodes=2, gpus_per_node=8, instance_type="p5.48xlarge")
+    first = known(context, None)
+    assert first == rules.environment(context, None)
+    assert known(replace(context, user_env={"RUN": "7"}, command="train"), None) is first
+    other = replace(context, user_env={"NCCL_DEBUG": "INFO"})
+    assert known(other, None) == rules.environment(other, None)
+    for nodes in range(3, 20):
+        known(replace(context, nodes=nodes), None)
+    assert len(known) == 4
+    long = replace(context, instance_type="x" * CONTEXT_BYTES)
+    assert known(long, None) is not known(long, None)
+
+
+def test_each_plan_has_its_environment() -> None:
+    known = KnownEnvironments(Rules.from_rows(load_catalog().collective_rules), size=4)
+    wide, narrow = (
+        plan(request)
+        for request in (
+            load_catalog().resolve(replace(INTENT, pins=pins)) for pins in ({"tp": 8}, {"tp": 1})
+        )
+        if isinstance(request, PlanRequest)
+    )
+    assert isinstance(wide, Plan)
+    assert isinstance(narrow, Plan)
+    context = CollectiveContext(nodes=2, gpus_per_node=8)
+    answers = [known(context, each) for each in (wide, narrow, wide, None)]
+    assert answers[0] is answers[2]
+    assert len({id(each) for each in answers}) == 3
 
 
 REVIEWS = {
