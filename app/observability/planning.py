@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 from cachetools import LRUCache
 
-from app.observability.known import Remembered
+from app.observability.known import Remembered, kept
 from app.observability.metrics import Metrics
 from app.planner.hardware import Cluster
 from app.planner.request import Estimate, NoFeasiblePlan, Plan, Planner, PlanRequest, Stop, never
@@ -112,7 +112,7 @@ class Keys:
 
 
 def _text(fact: object) -> bytes:
-    return orjson.dumps(fact, default=dict, option=orjson.OPT_NON_STR_KEYS)
+    return kept(orjson.dumps(fact, default=dict, option=orjson.OPT_NON_STR_KEYS))
 
 
 def _others(kind: type[Any], *named: str) -> Callable[[Any], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from app.observability.known import (
     KnownEnvironments,
     KnownIntents,
     Remembered,
+    kept,
 )
 from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
@@ -34,6 +36,19 @@ from app.planner.search import plan
 from app.trainjobs.adapter import CollectiveContext
 from app.trainjobs.collectives import Rules
 from tests.vsr.reviews import auto_job, review_of, shipped
+
+
+def test_what_is_kept_has_the_size_of_its_content() -> None:
+    written = orjson.dumps("x" * 700)
+    tracemalloc.start()
+    try:
+        copies = [kept(written) for _ in range(100)]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert copies[0] == written
+    assert held < 100 * (len(written) + 100)
+
 
 INTENT = TrainIntent(
     model="llama-3-8b", node_labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, nodes=2
