@@ -11,7 +11,7 @@ OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium browser docs golden screenshots \
-        bench compiled test-compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
+        bench soak compiled test-compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ bench: setup ## Measure the search and a server (a minute)
 	$(BIN)/trainjob-advisor bench search
 	$(BIN)/trainjob-advisor bench server --seconds 10
 	$(BIN)/trainjob-advisor bench server --ratios --seconds 3 --connections 8
+
+soak: setup ## Answer a million reviews in one process; its memory must stay (ten minutes)
+	$(BIN)/python -m benchmarks.soak
 
 compiled: setup ## Compile the planner in place (needs a C compiler); `make pure` goes back
 	TRAINJOB_ADVISOR_COMPILED=1 $(BIN)/python setup.py --quiet build_ext --inplace
