@@ -18,6 +18,7 @@ import pytest
 from app.advisor.advise import Desk
 from app.advisor.environment import environment_body
 from app.advisor.errors import Refusal
+from app.advisor.launch.answer import LaunchAnswer, answer_launch
 from app.catalog.loader import load_catalog
 from app.planner.architecture import ModelArchitecture
 from app.planner.estimate import MEMORY_MARGIN, complete, estimate
@@ -50,8 +51,6 @@ LISTED = {
     "perf-05": "an interleaved schedule whose last chunk alone is lighter: Megatron-Core writes it "
     "as a layout string, our layouts as layers per stage",
     "moe-06": "time: dispatcher and grouped products of the slower run are not stated",
-    "k8s-01": "the launcher's processes per node: not the planner's",
-    "k8s-04": "the pod's shared memory: not the planner's (the environment's advice says it)",
     "k8s-05": "placement of pods: the scheduler's",
     "k8s-07": "processes per node on hosts without GPUs: not the planner's",
 }
@@ -695,11 +694,9 @@ def test_prec_06_fp8_needs_aligned_tokens() -> None:
 
 
 def environment(body: dict[str, Any]) -> dict[str, str]:
-    desk = Desk(
-        catalog=CATALOG, planner=plan, clock=perf_counter, allowed_precisions=("bf16", "mxfp8")
-    )
+    both = replace(desk(), allowed_precisions=("bf16", "mxfp8"))
     rules = Rules.from_rows(CATALOG.collective_rules)
-    answer = environment_body(body, desk=desk, rules=rules)
+    answer = environment_body(body, desk=both, rules=rules)
     assert not isinstance(answer, Refusal)
     return {one["name"]: one["value"] for one in answer["environment"]}
 
@@ -714,6 +711,44 @@ def test_moe_07_variables_near_capacity() -> None:
         "workload": {"sequence_length": 4096, "global_batch_size": 512},
     }
     assert CASES["moe-07"]["check"]["set"].items() <= environment(body).items()
+
+
+def desk() -> Desk:
+    """The advisor's desk over the shipped catalog."""
+    return Desk(catalog=CATALOG, planner=plan, clock=perf_counter, allowed_precisions=("bf16",))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"),
+    [
+        ("torchtitan", "--nproc-per-node=8"),
+        ("megatron-lm", "--nproc-per-node=8"),
+        ("kubeflow", "numProcPerNode: 8"),
+    ],
+)
+def test_k8s_01_processes_per_node_are_the_gpus_of_a_pod(launcher: str, words: str) -> None:
+    """Explicit, and started by torchrun: `auto` trained on one GPU of eight."""
+    check = CASES["k8s-01"]["check"]
+    assert words.endswith(str(check["nproc_per_node"]))
+    body = {"model": "llama-3-8b", "gpu": H100, "nodes": 1, "gpus_per_node": 8}
+    answer = answer_launch(body | {"launcher": launcher}, desk())
+    assert isinstance(answer, LaunchAnswer)
+    text = str(answer.body["command"]) + str(answer.body["files"])
+    assert words in text
+    assert "torchrun" in text
+
+
+def test_k8s_04_shared_memory_of_a_pod() -> None:
+    """Advice of the environment: a memory-backed mount rather than NCCL_SHM_DISABLE."""
+    least = CASES["k8s-04"]["check"]["shm_min_gib"]
+    rules = Rules.from_rows(CATALOG.collective_rules)
+    answer = environment_body(
+        {"gpu": H100, "nodes": 1, "gpus_per_node": 8}, desk=desk(), rules=rules
+    )
+    assert not isinstance(answer, Refusal)
+    said = [str(advice) for advice in answer["advice"]]
+    assert any(f"memory-backed /dev/shm of at least {least} GiB" in advice for advice in said)
+    assert "NCCL_SHM_DISABLE" not in {one["name"] for one in answer["environment"]}
 
 
 def test_nccl_05_rtx_4090() -> None:
