@@ -10,8 +10,9 @@ SEED    ?= $(shell date +%s)
 OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium browser docs golden screenshots \
-        bench soak compiled test-compiled pure exhaustive accuracy calibrate left-out audit lock manifests image clean
+.PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium \
+        browser docs golden screenshots read-back bench soak compiled test-compiled pure exhaustive accuracy \
+        calibrate left-out audit lock manifests image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -67,6 +68,9 @@ golden: setup ## Write the golden answers of admission anew; read the difference
 
 screenshots: setup ## Take the pictures of docs/page.md anew; look at them
 	$(BIN)/python -m tests.browser.screenshots
+
+read-back: setup ## Have the tools' own parsers read launch files (5.8 GiB the first time, no GPU)
+	tests/launchers/read_back.sh $(CURDIR)/$(BIN)/trainjob-advisor
 
 lint: setup ## Check style and formatting
 	$(BIN)/ruff check .

@@ -47,13 +47,14 @@ def priced(page: Page) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """What one picture shows."""
+    """What one picture shows. `last` is what the page draws last."""
 
     name: str
     link: str = ""
     height: int
     width: int = WIDTH
     prepare: Callable[[Page], None] = as_it_is
+    last: str = "#cost h2"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -61,7 +62,7 @@ PICTURES = (
     Picture(name="plan", height=1900),
     Picture(name="candidates", height=1300, prepare=compared),
     Picture(name="cost", height=1100, prepare=priced),
-    Picture(name="miss", link=HOPELESS, height=820),
+    Picture(name="miss", link=HOPELESS, height=820, last="#refusal h2"),
     Picture(name="dark", link=STAGES, height=1500, settings={"color_scheme": "dark"}),
     Picture(name="phone", height=1400, width=375),
 )
@@ -92,6 +93,7 @@ def main() -> int:
                 size = {"width": one.width, "height": one.height}
                 with visiting(running, service.url, viewport=size, **one.settings) as visit:
                     page = visit.open(one.link)
+                    page.locator(one.last).wait_for()
                     one.prepare(page)
                     page.wait_for_timeout(300)
                     (IMAGES / f"page-{one.name}.png").write_bytes(small(page.screenshot()))

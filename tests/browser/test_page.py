@@ -38,7 +38,16 @@ def test_a_plan_is_shown_at_once(visit: Visit) -> None:
         expect(page.locator(f"#{card} canvas")).to_be_visible()
     expect(page.locator("#words")).to_contain_text("tokens/s")
     expect(page.locator("#mesh .gpu")).to_have_count(64)
+    tops = {gpu_top(page, rank) for rank in (0, 8)}
+    assert len(tops) == 1, "nodes stand side by side where there is room"
     expect(page.locator("#refusal")).to_be_hidden()
+
+
+def gpu_top(page: Page, rank: int) -> float:
+    """Where a GPU of the mesh begins, in pixels."""
+    box = page.locator(f"#mesh .gpu[data-rank='{rank}']").bounding_box()
+    assert box is not None
+    return box["y"]
 
 
 def test_an_edit_asks_again(visit: Visit) -> None:

@@ -4,7 +4,7 @@
 // domain, then cp, dp and, slowest, pp. Expert groups are runs of ranks of one pipeline stage.
 
 import { element, place, shape, title } from "../dom.js";
-import { count } from "../format.js";
+import { count, plural } from "../format.js";
 import { HUES } from "../theme.js";
 
 const SHOWN_NODES = 16;
@@ -86,8 +86,9 @@ const others = (number) => number === 1 ? "1 other" : `${count(number)} others`;
 function fastLinks(domain, layout, cluster) {
   if (!domain || domain <= 1) return "These GPUs have no fast links between them.";
   const size = Math.min(domain, cluster.nodes * cluster.gpus_per_node);
-  return layout.tp > 1 ? `TP stays among the ${count(size)} GPUs that NVLink or its like joins.`
-    : `NVLink or its like joins ${count(size)} GPUs.`;
+  if (size === 1) return "It shares nothing with another.";
+  return layout.tp > 1 ? `TP stays among the ${plural(size, "GPU")} that NVLink or its like joins.`
+    : `NVLink or its like joins ${plural(size, "GPU")}.`;
 }
 
 // All nodes, or of many those of the first GPU's groups, and others evenly as far as there is room.
@@ -134,7 +135,8 @@ function drawn(nodes, cluster, layout, gpus, select) {
 }
 
 // Pixels a row of nodes may take.
-const room = () => Math.max(160, place("mesh").clientWidth - 36);
+// The card itself has no size while it is empty.
+const room = () => Math.max(160, place("results").clientWidth - 36);
 
 function gpuAt(rank, x, y, layout, select) {
   const stage = Math.floor(rank / (layout.tp * layout.cp * layout.dp));

@@ -1,7 +1,7 @@
 // The plan in words: its degrees, what it does, why it was chosen, and what was assumed.
 
 import { element, place, title } from "../dom.js";
-import { count, figures, gib, params, percent, seconds } from "../format.js";
+import { count, figures, inGib, params, percent, seconds } from "../format.js";
 
 const DEGREES = [
   ["tp", "tensor parallel: one layer cut over GPUs of the fast domain"],
@@ -24,11 +24,11 @@ export function showWords(plan) {
     degreeList(layout),
     element("dl", { class: "numbers" },
       number("one step", seconds(estimate.step_time_seconds)),
-      number("per GPU", `${count(Math.round(estimate.tokens_per_second_per_gpu))} tokens/s`),
-      number("together", `${count(Math.round(estimate.tokens_per_second_per_gpu * gpus))} tokens/s`),
-      number("per GPU", `${figures(estimate.model_flop_per_second_per_gpu / 1e12)} TFLOP/s`),
+      number("tokens/s per GPU", count(Math.round(estimate.tokens_per_second_per_gpu))),
+      number("tokens/s together", count(Math.round(estimate.tokens_per_second_per_gpu * gpus))),
+      number("TFLOP/s per GPU", figures(estimate.model_flop_per_second_per_gpu / 1e12)),
       number("model FLOP use", percent(estimate.mfu)),
-      number("memory", `${gib(estimate.memory_bytes.total)} of ${gib(estimate.gpu_memory_bytes)}`)),
+      number("GiB of a GPU", `${figures(inGib(estimate.memory_bytes.total))} of ${figures(inGib(estimate.gpu_memory_bytes))}`)),
     element("p", {}, plan.explanation),
     element("p", { class: "soft" },
       `${params(architecture.params)} parameters` +
