@@ -11,9 +11,10 @@ trap 'rm -rf "$folder"' EXIT
 
 if [[ ! -f $tools/.ready ]]; then
   "${PYTHON312:-python3.12}" -m venv "$tools"
-  # DeepSpeed is built with what its setup finds; Megatron-Bridge asks for CUDA builds of its kernels.
-  "$tools/bin/pip" install --quiet setuptools wheel numpy ninja py-cpuinfo
-  DS_BUILD_OPS=0 "$tools/bin/pip" install --quiet --no-build-isolation -r tests/launchers/requirements.txt
+  "$tools/bin/pip" install --quiet setuptools wheel -r tests/launchers/requirements.txt
+  # DeepSpeed's setup looks for the torch it will run on, so it comes second and is built beside it.
+  "$tools/bin/pip" install --quiet --no-build-isolation deepspeed==0.19.8
+  # What Megatron-Bridge depends on needs CUDA to be built, and its configuration needs none of it.
   "$tools/bin/pip" install --quiet --no-deps megatron-bridge==0.6.2
   touch "$tools/.ready"
 fi
