@@ -20,6 +20,7 @@ from app.trainjobs.adapter import (
     Defaults,
     Environment,
     JobReview,
+    Keeps,
     Malformed,
     Operation,
     Skip,
@@ -75,7 +76,7 @@ def not_ours(review: Review, deps: Deps) -> str:
 
 
 def mutate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:
-    """Defaults, plan and environment, for a job that is being created.
+    """Defaults, plan and environment of a job that is being created; of one that exists, no loss.
 
     Raises `OutOfTime` when `stop` was true before there was a plan.
     """
@@ -90,6 +91,8 @@ def mutate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:
             return Decision(outcome="unchanged", reason="undecidable", warnings=warnings)
         case Malformed(errors=errors):
             return denied("invalid", errors)
+        case Keeps(operations=operations, warnings=warnings):
+            return written(operations, warnings=warnings)
         case Defaults():
             return with_defaults(review, adapter, deps)
         case WantsPlan(intent=intent, warnings=told):

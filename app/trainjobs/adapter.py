@@ -119,7 +119,15 @@ class Malformed:
     errors: tuple[FieldError, ...]
 
 
-Wish = Skip | Defaults | WantsPlan | Undecidable | Malformed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeps:
+    """An update left out what we had added: `operations` put it back as it was."""
+
+    operations: tuple[Operation, ...]
+    warnings: tuple[str, ...] = ()
+
+
+Wish = Skip | Defaults | WantsPlan | Undecidable | Malformed | Keeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from app.trainjobs.adapter import (
     Environment,
     Job,
     JobReview,
+    Keeps,
     Malformed,
     Operation,
     Setting,
@@ -25,6 +26,7 @@ from app.trainjobs.adapter import (
     Wish,
 )
 from app.trainjobs.document import count_at, mapping_at, texts_at, value_at, words_at
+from app.trainjobs.kept import kept_variables
 from app.trainjobs.patch import Edit, append_operations, pointer, same, set_operations
 from app.trainjobs.plan_json import PlanTexts, compact, plan_texts, recomputes, rounded
 from app.trainjobs.vsr_fields import (
@@ -48,6 +50,8 @@ from app.trainjobs.vsr_rules import (
     running,
 )
 
+NOT_A_CREATION: Final = "not-a-creation"
+ENVIRONMENT_PATH: Final = ("spec", "env")
 STATED_DEGREES: Final = ("tp", "pp", "cp")
 CHECKPOINT_DEFAULTS: Final = {"intervalMinutes": 30, "retainCount": 3}
 JUDGED_FIELDS: Final = (
@@ -83,8 +87,11 @@ class VsrAdapter:
     resource: str = "trainjobs"
 
     def wish(self, review: JobReview) -> Wish:
-        """Only a creation is answered: nothing of a job that exists is planned again."""
+        """Only a creation is planned. Of a job that exists, what we added is kept."""
         skipped = skip_reason(review)
+        kept = kept_in(review) if skipped == NOT_A_CREATION else None
+        if kept is not None:
+            return kept
         if skipped:
             return Skip(reason=skipped, warnings=late_wish(review))
         if not asks_for_plan(review.job):
@@ -165,10 +172,19 @@ def skip_reason(review: JobReview) -> str:
     if value_at(review.job, "metadata", "deletionTimestamp"):
         return "deleting"
     if review.operation != "CREATE":
-        return "not-a-creation"
+        return NOT_A_CREATION
     if not mapping_at(review.job, "spec"):
         return "no-spec"
     return ""
+
+
+def kept_in(review: JobReview) -> Keeps | None:
+    """What an update must not lose. One that takes its wish for a plan back wants nothing of us."""
+    if review.operation != "UPDATE" or review.old is None:
+        return None
+    if asks_for_plan(review.old) and not asks_for_plan(review.job):
+        return None
+    return kept_variables(review.job, review.old, ENVIRONMENT_PATH)
 
 
 def late_wish(review: JobReview) -> tuple[str, ...]:
@@ -273,7 +289,7 @@ def variable_operations(job: Job, settings: Iterable[Setting]) -> Iterator[Opera
             index = last_index(value_at(job, "spec", "env"), setting.name)
             path = pointer(("spec", "env", index, "value"))
             yield Operation(op="replace", path=path, value=setting.value)
-    yield from append_operations(job, ("spec", "env"), missing)
+    yield from append_operations(job, ENVIRONMENT_PATH, missing)
 
 
 def last_index(entries: list[Any], name: str) -> int:

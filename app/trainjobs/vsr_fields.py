@@ -23,6 +23,7 @@ from app.trainjobs.document import (
     texts_at,
     value_at,
 )
+from app.trainjobs.kept import recorded_variables
 from app.trainjobs.plan_json import read_plan_json
 
 SHAPE: Final = {
@@ -203,19 +204,9 @@ def planned_layout(job: Job) -> dict[str, Any]:
 
 def added_variables(job: Job) -> Mapping[str, str]:
     """Variables of `spec.env` that we added earlier and that still have our value."""
-    try:
-        listed = json_annotation(job, labels.ENVIRONMENT)
-    except ValueError:
-        return {}
+    recorded = recorded_variables(annotation(job, labels.ENVIRONMENT) or "")
     present = environment_at(job, "spec", "env")
-    return {
-        entry["name"]: entry["value"]
-        for entry in (listed if isinstance(listed, list) else [])
-        if isinstance(entry, Mapping)
-        and isinstance(entry.get("name"), str)
-        and isinstance(entry.get("value"), str)
-        and present.get(entry["name"]) == entry["value"]
-    }
+    return {name: value for name, value in recorded.items() if present.get(name) == value}
 
 
 def stated_environment(job: Job) -> dict[str, str]:

@@ -25,27 +25,15 @@ AUTO = pytest.mark.parametrize(
 
 
 USER_ENV = [{"name": "NCCL_DEBUG", "value": "INFO"}]
-# A list that its author applies again replaces the stored one, our entries included, where the
-# schema does not key it (kubectl merges custom resources by list, server-side apply by key).
-LOST = pytest.mark.xfail(
-    strict=True, reason="a manifest with its own env takes ours away when it is applied again"
+REAPPLIED = pytest.mark.parametrize(
+    ("auto_job", "env"),
+    [
+        pytest.param(vsr_auto_job, [], id="vsr"),
+        pytest.param(kubeflow_auto_job, [], id="kubeflow"),
+        pytest.param(vsr_auto_job, USER_ENV, id="vsr-env"),
+        pytest.param(kubeflow_auto_job, USER_ENV, id="kubeflow-env"),
+    ],
 )
-REFUSED = pytest.mark.xfail(
-    strict=True, reason="... and Trainer 2.2 and newer refuse that: spec.trainer is immutable"
-)
-
-
-def reapplied(*, vsr_env: list[Any], kubeflow_env: list[Any]) -> pytest.MarkDecorator:
-    """Both APIs, with and without an environment of the author's own."""
-    return pytest.mark.parametrize(
-        ("auto_job", "env"),
-        [
-            pytest.param(vsr_auto_job, [], id="vsr"),
-            pytest.param(kubeflow_auto_job, [], id="kubeflow"),
-            pytest.param(vsr_auto_job, USER_ENV, id="vsr-env", marks=vsr_env),
-            pytest.param(kubeflow_auto_job, USER_ENV, id="kubeflow-env", marks=kubeflow_env),
-        ],
-    )
 
 
 def planned_spec(job: Job) -> Job:
@@ -140,7 +128,7 @@ def with_user_env(job: Job, env: list[Job]) -> Job:
     return job
 
 
-@reapplied(vsr_env=[LOST], kubeflow_env=[REFUSED])
+@REAPPLIED
 def test_applied_again_nothing_changes(
     cluster: ApiServer, namespace: str, auto_job: Callable[..., Job], env: list[Job]
 ) -> None:
@@ -154,7 +142,7 @@ def test_applied_again_nothing_changes(
     assert cluster.kubectl("diff", "-n", namespace, "-f", "-", stdin=job).stdout == ""
 
 
-@reapplied(vsr_env=[LOST], kubeflow_env=[])
+@REAPPLIED
 def test_server_side_apply_leaves_our_fields_alone(
     cluster: ApiServer, namespace: str, auto_job: Callable[..., Job], env: list[Job]
 ) -> None:
@@ -165,6 +153,33 @@ def test_server_side_apply_leaves_our_fields_alone(
     assert planned_spec(first) == planned_spec(second)
     assert first["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
     assert any(key.startswith("training.vsr.dev/") for key in first["metadata"]["annotations"])
+
+
+def test_applied_again_with_another_value_of_its_authors(
+    cluster: ApiServer, namespace: str
+) -> None:
+    """A list that did change: the author's part is new, ours is as it was, and kubectl says so."""
+    job = with_user_env(vsr_auto_job(), USER_ENV)
+    apply = ("apply", "-n", namespace, "-f", "-")
+    cluster.kubectl(*apply, stdin=job)
+    planned = cluster.get(namespace, job)["spec"]["env"]
+    theirs = [{"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "RUN", "value": "2"}]
+    again = cluster.kubectl(*apply, stdin=with_user_env(job, theirs))
+    assert cluster.get(namespace, job)["spec"]["env"] == [*theirs, *planned[1:]]
+    assert any("variables of ours" in each for each in again.warnings)
+
+
+def test_without_our_record_our_variables_go(cluster: ApiServer, namespace: str) -> None:
+    """The way out of what we keep: the annotation that lists it."""
+    job = with_user_env(vsr_auto_job(), USER_ENV)
+    name = job["metadata"]["name"]
+    apply = ("apply", "-n", namespace, "-f", "-")
+    cluster.kubectl(*apply, stdin=job)
+    kind = "trainjobs.training.vsr.dev"
+    record = "training.vsr.dev/environment-"
+    cluster.kubectl("annotate", kind, name, record, "-n", namespace)
+    cluster.kubectl(*apply, stdin=job)
+    assert cluster.get(namespace, job)["spec"]["env"] == USER_ENV
 
 
 @AUTO

@@ -77,6 +77,21 @@ def test_jobs_that_exist_can_be_deleted_and_resumed(
     assert cluster.http.get(path).status_code == 404
 
 
+def test_meanwhile_no_update_loses_what_a_job_counts_on(
+    cluster: ApiServer, advisor: Advisor, namespace: str
+) -> None:
+    """Only a list of variables that changes waits for us: lost ones would not come back."""
+    job = vsr_auto_job(env=[{"name": "MINE", "value": "1"}])
+    stored = cluster.create(namespace, job).document
+    apply = ("apply", "-n", namespace, "-f", "-")
+    with advisor.down():
+        refused = cluster.kubectl(*apply, stdin=job, check=False)
+        assert "failed calling webhook" in refused.stderr
+    assert cluster.get(namespace, job)["spec"] == stored["spec"]
+    cluster.kubectl(*apply, stdin=job)
+    assert cluster.get(namespace, job)["spec"] == stored["spec"]
+
+
 def test_after_the_outage_jobs_are_planned_again(
     cluster: ApiServer, advisor: Advisor, namespace: str
 ) -> None:

@@ -68,14 +68,27 @@ def test_other_objects_are_sent_to_nobody(cluster: ApiServer, namespace: str) ->
 
 
 @AUTO
-def test_no_webhook_mutates_an_update(
+def test_no_mutating_webhook_hears_of_an_update_that_leaves_env_alone(
     cluster: ApiServer, namespace: str, auto_job: Callable[..., Job]
 ) -> None:
-    job = auto_job()
+    """A label, a queue that starts the job: nobody is asked, so nobody can be in the way."""
+    job = auto_job(suspend=True)
     cluster.create(namespace, job)
-    kind = "trainjobs." + job["apiVersion"].partition("/")[0]
-    cluster.kubectl("label", kind, job["metadata"]["name"], "-n", namespace, "team=nlp")
-    assert not [call for call in ours(cluster, job) if call.verb != "create" and call.mutated]
+    kind, name = "trainjobs." + job["apiVersion"].partition("/")[0], job["metadata"]["name"]
+    cluster.kubectl("label", kind, name, "-n", namespace, "team=nlp")
+    start = '{"spec":{"suspend":false}}'
+    cluster.kubectl("patch", kind, name, "-n", namespace, "--type=merge", "-p", start)
+    assert [call.verb for call in ours(cluster, job)] == ["create"]
+
+
+def test_an_update_that_lost_our_variables_is_mended_once(
+    cluster: ApiServer, namespace: str
+) -> None:
+    job = vsr_auto_job(env=[{"name": "MINE", "value": "1"}])
+    cluster.create(namespace, job)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=job)
+    calls = [(call.verb, call.round, call.mutated) for call in ours(cluster, job)]
+    assert calls == [("create", 0, True), ("patch", 0, True)]
 
 
 @AUTO

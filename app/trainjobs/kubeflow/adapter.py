@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.planner.intent import FieldError
@@ -14,6 +14,7 @@ from app.trainjobs.adapter import (
     Environment,
     Job,
     JobReview,
+    Keeps,
     Malformed,
     Operation,
     Skip,
@@ -22,9 +23,10 @@ from app.trainjobs.adapter import (
     Wish,
 )
 from app.trainjobs.document import mapping_at, texts_at, value_at
+from app.trainjobs.kept import kept_variables
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.advice import GpuName, advice, placement_warnings
-from app.trainjobs.kubeflow.answer import answer, env_items
+from app.trainjobs.kubeflow.answer import ENV_PATH, answer, env_items
 from app.trainjobs.kubeflow.contract import ALWAYS, Stated, possible_names, stated_by
 from app.trainjobs.kubeflow.question import (
     Question,
@@ -48,6 +50,7 @@ from app.trainjobs.kubeflow.shown import variables
 from app.trainjobs.plan_json import PlanTexts, plan_texts
 
 GROUP = "trainer.kubeflow.org"
+NOT_A_CREATION = "not-a-creation"
 LAYOUT_VARIABLES = frozenset(each.name for each in ALWAYS)
 JUDGED_DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "recompute", "precision")
 
@@ -75,10 +78,17 @@ class KubeflowAdapter:
     resource: str = "trainjobs"
 
     def wish(self, review: JobReview) -> Wish:
-        """A plan, if an opted-in job is being created and shows enough of itself."""
+        """A plan, if an opted-in job is being created and shows enough of itself.
+
+        Of a job that exists, what we added is kept.
+        """
         skipped = skip_reason(review)
-        if skipped == "not-a-creation":
-            return Skip(reason=skipped, warnings=placement_warnings(review, self.gpu_name))
+        if skipped == NOT_A_CREATION:
+            placement = placement_warnings(review, self.gpu_name)
+            kept = kept_in(review)
+            if kept is None:
+                return Skip(reason=skipped, warnings=placement)
+            return replace(kept, warnings=(*kept.warnings, *placement))
         if skipped:
             return Skip(reason=skipped, warnings=_near_miss(review.job))
         if not isinstance(value_at(review.job, "spec", "trainer"), Mapping):
@@ -143,7 +153,7 @@ class KubeflowAdapter:
     def warnings(self, review: JobReview) -> tuple[str, ...]:
         """Advice about a job being created, and about where an update places one."""
         skipped = skip_reason(review)
-        if skipped == "not-a-creation":
+        if skipped == NOT_A_CREATION:
             return placement_warnings(review, self.gpu_name)
         if skipped:
             return ()
@@ -189,7 +199,14 @@ def skip_reason(review: JobReview) -> str:
         return "deleting"
     if not is_opted_in(review.job):
         return "not-opted-in"
-    return "" if review.operation == "CREATE" else "not-a-creation"
+    return "" if review.operation == "CREATE" else NOT_A_CREATION
+
+
+def kept_in(review: JobReview) -> Keeps | None:
+    """What an update must not lose."""
+    if review.operation != "UPDATE" or review.old is None:
+        return None
+    return kept_variables(review.job, review.old, ENV_PATH)
 
 
 def wanted_runtime(review: JobReview) -> RuntimeReference | None:

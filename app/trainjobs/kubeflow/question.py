@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from app.planner.intent import FieldError, TrainIntent
 from app.planner.wording import counted
 from app.trainjobs import labels
 from app.trainjobs.adapter import Job
 from app.trainjobs.document import mapping_at, texts_at, words_at
+from app.trainjobs.kept import recorded_variables
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.contract import Launcher, Stated, mentions, stated_by
 from app.trainjobs.kubeflow.inputs import MODEL_KEYS, PIN_FIELDS, Inputs, read_inputs
-from app.trainjobs.kubeflow.reading import mappings, positive_integer, text
+from app.trainjobs.kubeflow.reading import positive_integer, text
 from app.trainjobs.kubeflow.runtimes import RuntimeFacts
 from app.trainjobs.kubeflow.shown import (
     GpuCount,
@@ -83,7 +82,7 @@ def read_question(job: Job, runtime: RuntimeFacts | None) -> Question:
     annotations = mapping_at(job, "metadata", "annotations")
     inputs = read_inputs(annotations)
     trainer = trainer_of(job)
-    recorded = recorded_variables(annotations)
+    recorded = recorded_variables(text(annotations.get(labels.ENVIRONMENT)))
     listed = variables(job)
     valued = (each for each in listed if each.value)
     ours = {each.name: each for each in valued if recorded.get(each.name) == each.value}
@@ -116,19 +115,6 @@ def read_question(job: Job, runtime: RuntimeFacts | None) -> Question:
         ),
         runtime=runtime,
     )
-
-
-def recorded_variables(annotations: Mapping[str, Any]) -> dict[str, str]:
-    """Names and values an earlier answer of ours recorded; empty for anything else."""
-    try:
-        listed = orjson.loads(text(annotations.get(labels.ENVIRONMENT)) or "[]")
-    except (ValueError, RecursionError):
-        return {}
-    return {
-        each["name"]: each["value"]
-        for each in mappings(listed)
-        if isinstance(each.get("name"), str) and isinstance(each.get("value"), str)
-    }
 
 
 def recorded_plan(annotations: Mapping[str, Any]) -> Mapping[str, Any]:

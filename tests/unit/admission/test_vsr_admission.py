@@ -164,13 +164,13 @@ def test_a_job_being_deleted_passes(door: str) -> None:
     assert "patch" not in response
 
 
-def test_updates_are_never_patched() -> None:
+def test_updates_that_keep_our_variables_get_no_patch() -> None:
     old = admitted(auto_job())
     for change in (
         {"suspend": False},
         {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}},
         {"tpDegree": 1},
-        {"env": []},
+        {"env": [{"name": "MINE", "value": "1"}, *old["spec"]["env"]]},
     ):
         new = copy.deepcopy(old)
         new["spec"].update(change)

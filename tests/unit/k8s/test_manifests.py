@@ -56,8 +56,18 @@ def test_infrastructure_never_waits_for_us(webhook: dict[str, Any]) -> None:
 def test_only_jobs_that_asked_for_a_plan_can_be_held_up() -> None:
     policies = {name: webhook["failurePolicy"] for name, webhook in WEBHOOKS.items()}
     assert policies == {"plan": "Fail", "default": "Ignore", "validate": "Ignore"}
-    assert "autoParallelism" in WEBHOOKS["plan"]["matchConditions"][1]["expression"]
-    assert all(rule["operations"] == ["CREATE"] for rule in WEBHOOKS["plan"]["rules"])
+    conditions = {each["name"]: each["expression"] for each in WEBHOOKS["plan"]["matchConditions"]}
+    assert "autoParallelism" in conditions["asks-for-a-plan"]
+    assert conditions["new-or-its-env-changed"].startswith("request.operation == 'CREATE'")
+
+
+def test_an_update_is_sent_to_be_mended_under_one_condition() -> None:
+    """Both registrations ask the same: a queue's writes, which leave env alone, meet neither."""
+    for name in ("plan", "default"):
+        conditions = [each["name"] for each in WEBHOOKS[name]["matchConditions"]]
+        assert conditions[1] == "new-or-its-env-changed"
+    first, second = (WEBHOOKS[name]["matchConditions"][1] for name in ("plan", "default"))
+    assert first == second
 
 
 def test_our_configuration_comes_after_kueues() -> None:
