@@ -16,8 +16,6 @@ from app.advisor.advise import Desk, resolve
 from app.advisor.answers import Json, layout_body
 from app.advisor.errors import Refusal
 from app.advisor.requests import (
-    MAX_GPUS_PER_NODE,
-    MAX_NODES,
     PLAN_FIELDS,
     Check,
     parse_plan_body,
@@ -27,6 +25,7 @@ from app.advisor.requests import (
 from app.catalog.reading import nearest, quoted, shown
 from app.catalog.records import Instance
 from app.planner.explain import estimate_line, short_seconds
+from app.planner.hardware import MAX_GPUS_PER_NODE, MAX_NODES
 from app.planner.intent import FieldError, TrainIntent
 from app.planner.refuse import refused as refusal_of
 from app.planner.request import Estimate, PlanRequest, SearchStats

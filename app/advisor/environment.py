@@ -14,6 +14,7 @@ from app.advisor.advise import Desk, EstimateAnswer, answer_estimate, resolve
 from app.advisor.answers import Json, layout_body
 from app.advisor.errors import Refusal
 from app.advisor.requests import ESTIMATE_FIELDS, EstimateQuestion, parse_estimate_body
+from app.catalog.reading import unknown_keys
 from app.planner.intent import FieldError, TrainIntent
 from app.planner.request import NoFeasiblePlan, Plan, PlanRequest, SearchStats
 from app.trainjobs.adapter import CollectiveContext
@@ -106,11 +107,9 @@ def _unknown_keys(question: Any) -> tuple[FieldError, ...]:
     if not isinstance(question, dict):
         return ()
     known = (*ESTIMATE_FIELDS, *MAPS, *LISTS, *TEXTS)
-    words = ", ".join(f"`{key}`" for key in known)
-    errors = []
+    errors = unknown_keys(question, known)
     for key in [key for key in question if key not in known]:
-        message = f"`{str(key)[:80]}` is not known; known here: {words}"
-        errors.append(FieldError(path=str(key), value=question.pop(key), message=message))
+        del question[key]
     return tuple(errors)
 
 

@@ -17,6 +17,10 @@ from app.planner.intent import FieldError
 Code = Literal["invalid_json", "invalid_request", "unresolved", "not_found"]
 
 
+SHOWN_ERRORS = 64
+"""Errors told one by one: more than anybody reads."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A question that has no answer, and everything that is wrong with it."""
@@ -33,13 +37,15 @@ def error_body(code: str, message: str, path: str = "") -> dict[str, Any]:
 def refusal_body(refusal: Refusal) -> dict[str, Any]:
     """The error object for all that is wrong.
 
-    `message` and `path` are those of the first error. When there are more, `message` holds all
-    sentences and `details` lists them with their paths.
+    `message` and `path` are those of the first error. When there are more, `message` holds their
+    sentences and `details` lists them with their paths; after `SHOWN_ERRORS` only their number.
     """
-    errors = refusal.errors
+    errors = refusal.errors[:SHOWN_ERRORS]
     if len(errors) == 1:
         return error_body(refusal.code, errors[0].message, errors[0].path)
-    message = "; ".join(error.message for error in errors)
+    more = len(refusal.errors) - len(errors)
+    sentences = [error.message for error in errors] + [f"and {more} more errors"] * (more > 0)
+    message = "; ".join(sentences)
     body = error_body(refusal.code, message, errors[0].path if errors else "")
     body["error"]["details"] = _details(errors)
     return body

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.catalog.reading import nearest, quoted, shown
+from app.catalog.reading import quoted, shown, unknown_keys
 from app.planner.estimate import MAX_STAGES
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
-from app.planner.hardware import PRECISIONS
+from app.planner.hardware import MAX_GPUS_PER_NODE, MAX_NODES, PRECISIONS
 from app.planner.intent import FieldError, TrainIntent
 from app.planner.layout import RECOMPUTES, SHARDINGS
 
-MAX_GPUS_PER_NODE = 1024
-MAX_NODES = 16_384
 MAX_DEGREE = 1_000_000_000
 MAX_TOKENS = 1_000_000_000
 MAX_SEQUENCES = 1_000_000_000
@@ -168,20 +166,13 @@ def _table_errors(
     document: Mapping[str, Any], table: Mapping[str, Check], *, prefix: str
 ) -> list[FieldError]:
     errors = []
-    for name, value in document.items():
-        path = f"{prefix}{name}"
-        if name not in table:
-            errors.append(FieldError(path=path, value=value, message=_unknown(path, name, table)))
-        elif value is not None and (must := table[name](value)):
+    for name, check in table.items():
+        value = document.get(name)
+        if value is not None and (must := check(value)):
+            path = f"{prefix}{name}"
             message = f"`{path}` {must}, not {shown(value)}"
             errors.append(FieldError(path=path, value=value, message=message))
-    return errors
-
-
-def _unknown(path: str, name: Any, table: Mapping[str, Check]) -> str:
-    near = nearest(str(name), table, count=1)
-    guess = f"did you mean `{near[0]}`? " if near else ""
-    return f"`{path[:80]}` is not known; {guess}known here: {quoted(table)}"
+    return [*errors, *unknown_keys(document, table, prefix=prefix)]
 
 
 def _model_errors(body: Mapping[str, Any]) -> list[FieldError]:

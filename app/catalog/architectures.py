@@ -18,9 +18,8 @@ from app.catalog.reading import (
     MAX_TOKENS,
     MAX_VOCABULARY,
     Fields,
-    nearest,
-    quoted,
     shown,
+    unknown_keys,
 )
 from app.planner.architecture import (
     Attention,
@@ -124,12 +123,7 @@ def _fields(shape: Any) -> Fields | tuple[FieldError, ...]:
 
 
 def _only(fields: Fields, known: frozenset[str]) -> None:
-    for key, value in fields.values.items():
-        if key not in known:
-            near = nearest(str(key), known, count=1)
-            guess = f"did you mean `{near[0]}`? " if near else ""
-            message = f"`{str(key)[:80]}` is not known; {guess}known are {quoted(sorted(known))}"
-            fields.wrong(str(key)[:80], value, message)
+    fields.errors += unknown_keys(fields.values, sorted(known), prefix=f"{fields.path}.")
 
 
 def _whole(fields: Fields, key: str, *, low: int = 1, default: int | None = None) -> int:

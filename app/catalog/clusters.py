@@ -12,8 +12,6 @@ from app.catalog.records import Fabric, Instance
 from app.planner.hardware import Cluster, Link
 from app.planner.intent import FieldError
 
-MAX_NODES: Final = 16_384
-MAX_GPUS_PER_NODE: Final = 1024
 MIN_BYTES_PER_SECOND: Final = 1e6
 MAX_BYTES_PER_SECOND: Final = 1e13
 RATE_KEY: Final = "bytes_per_second_per_gpu"

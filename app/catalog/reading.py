@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, TypeGuard
 
@@ -18,6 +18,9 @@ MAX_PARAMS: Final = 10**15
 MAX_BATCH: Final = 2**30
 SHOWN_CHARACTERS: Final = 40
 SHOWN_BITS: Final = 128
+MAX_UNKNOWN: Final = 16
+"""Unknown keys of one object that are told one by one."""
+MAX_PATH_CHARACTERS: Final = 80
 
 _REQUIRED: Final = object()
 
@@ -58,6 +61,29 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> tuple[str, ..
     by_key = {one.lower(): one for one in known}
     found = get_close_matches(name[:80].lower(), by_key, n=count, cutoff=0.45)
     return tuple(by_key[one] for one in found)
+
+
+def unknown_keys(
+    given: Mapping[str, Any], known: Collection[str], *, prefix: str = ""
+) -> list[FieldError]:
+    """Keys of `given` that nobody reads, each with the known one it is most like.
+
+    After `MAX_UNKNOWN` only their number is told: comparing names takes longer than reading them.
+    """
+    read = frozenset(known)
+    strange = [name for name in given if name not in read]
+    words = quoted(known)
+    errors = []
+    for name in strange[:MAX_UNKNOWN]:
+        path = f"{prefix}{name}"[:MAX_PATH_CHARACTERS]
+        near = nearest(str(name), known, count=1)
+        guess = f"did you mean `{near[0]}`? " if near else ""
+        message = f"`{path}` is not known; {guess}known here: {words}"
+        errors.append(FieldError(path=path, value=given[name], message=message))
+    if more := len(strange) - len(errors):
+        message = f"{more} more keys are not known; known here: {words}"
+        errors.append(FieldError(path=prefix.removesuffix("."), value=None, message=message))
+    return errors
 
 
 class Fields:

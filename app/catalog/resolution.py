@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from app.catalog.architectures import ArchitectureDefaults, complete_architecture
 from app.catalog.clusters import (
-    MAX_GPUS_PER_NODE,
-    MAX_NODES,
     LinkDefaults,
     Nodes,
     build_cluster,
@@ -37,7 +35,7 @@ from app.catalog.workloads import (
 )
 from app.planner.architecture import ModelArchitecture
 from app.planner.framework import FrameworkProfile
-from app.planner.hardware import Cluster, Precision
+from app.planner.hardware import MAX_GPUS_PER_NODE, MAX_NODES, Cluster, Precision
 from app.planner.intent import FieldError, TrainIntent, Unresolved
 from app.planner.request import PlanRequest
 

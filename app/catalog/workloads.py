@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any, Final
 
-from app.catalog.reading import MAX_BATCH, Fields, nearest, quoted, shown
+from app.catalog.reading import MAX_BATCH, Fields, quoted, shown, unknown_keys
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
 from app.planner.intent import FieldError, TrainIntent
@@ -26,6 +26,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "recompute": RECOMPUTES,
     "precision": PRECISIONS,
 }
+PIN_NAMES: Final = (*DEGREES, *CHOICES, "sequence_parallel")
 NO_PINS: Final = Pins()
 
 
@@ -146,15 +147,17 @@ def read_pins(pins: Any, errors: list[FieldError]) -> Pins:
         return NO_PINS
     fields = Fields(pins, path="pins")
     found: dict[str, Any] = {}
-    for name, value in pins.items():
+    fields.errors += unknown_keys(pins, PIN_NAMES, prefix="pins.")
+    for name in PIN_NAMES:
+        if name not in pins:
+            continue
+        value = pins[name]
         if name in DEGREES:
             found[name] = fields.whole(name, high=MAX_DEGREE, default=0) or None
         elif name in CHOICES:
             found[name] = _choice(fields, name, value)
-        elif name == "sequence_parallel":
-            found[name] = None if value is None else fields.flag(name, default=False)
         else:
-            _unknown_pin(fields, str(name)[:80], value)
+            found[name] = None if value is None else fields.flag(name, default=False)
     errors += fields.errors
     return Pins(**found) if not fields.errors else NO_PINS
 
@@ -164,10 +167,3 @@ def _choice(fields: Fields, name: str, value: Any) -> Any:
         must = f"`{name}` must be one of {quoted(CHOICES[name])}, not {shown(value)}"
         fields.wrong(name, value, must)
     return value
-
-
-def _unknown_pin(fields: Fields, name: str, value: Any) -> None:
-    known = (*DEGREES, *CHOICES, "sequence_parallel")
-    near = nearest(name, known, count=1)
-    guess = f"did you mean `{near[0]}`? " if near else ""
-    fields.wrong(name, value, f"`{name}` is not a layout field; {guess}known are {quoted(known)}")

@@ -14,7 +14,7 @@ from app.advisor import requests as asked
 from app.advisor.launch.launchers import LAUNCHERS
 from app.planner.estimate import MAX_STAGES
 from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
-from app.planner.hardware import PRECISIONS
+from app.planner.hardware import MAX_GPUS_PER_NODE, MAX_NODES, PRECISIONS
 from app.planner.layout import RECOMPUTES, SHARDINGS
 
 Schema = dict[str, Any]
@@ -81,8 +81,8 @@ PLAN_KEYS: Schema = {
         ],
     },
     "gpu": TEXT | {"description": "a catalog name or the value of a node label"},
-    "nodes": whole(1, asked.MAX_NODES),
-    "gpus_per_node": whole(1, asked.MAX_GPUS_PER_NODE),
+    "nodes": whole(1, MAX_NODES),
+    "gpus_per_node": whole(1, MAX_GPUS_PER_NODE),
     "fabric": {
         "description": "a catalog name, or one-way bytes per second for each GPU",
         "anyOf": [

@@ -9,6 +9,9 @@ from typing import Literal
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 SIXTEEN_BIT_OR_WIDER: frozenset[str] = frozenset({"fp32", "fp16", "bf16"})
+MAX_NODES = 16_384
+MAX_GPUS_PER_NODE = 1024
+"""The largest cluster anybody is answered about, whichever door asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 
-from app.planner.hardware import PRECISIONS
+from app.planner.hardware import MAX_GPUS_PER_NODE, MAX_NODES, PRECISIONS
 from app.planner.intent import FieldError
 from app.planner.layout import RECOMPUTES, SHARDINGS
 from app.planner.wording import counted
@@ -64,8 +64,6 @@ CHECKED_NAMES: Final = 64
 """Names of one object that are looked at for slips; comparing costs some 30 us each."""
 LISTED_ENTRIES: Final = 16
 """Errors of one list that are told; whoever has more has one cause for them."""
-MAX_NODES: Final = 100_000
-MAX_GPUS_PER_NODE: Final = 1024
 MAX_COUNT: Final = 2**31 - 1
 MAX_LENGTH: Final = 2**40
 MAX_BILLIONS: Final = 1e6

@@ -16,10 +16,10 @@ from app.advisor.advise import (
     answer_plan,
     judge,
 )
-from app.advisor.errors import Refusal, refusal_body
+from app.advisor.errors import SHOWN_ERRORS, Refusal, refusal_body
 from app.advisor.requests import EstimateQuestion
 from app.catalog.loader import load_catalog
-from app.planner.intent import TrainIntent
+from app.planner.intent import FieldError, TrainIntent
 from app.planner.request import Plan
 from app.planner.search import plan
 
@@ -281,3 +281,25 @@ def test_the_planner_s_own_errors_stand_under_layout_too(desk: Desk) -> None:
 def test_the_rank_of_adapters_is_answered_where_there_are_any(desk: Desk) -> None:
     workload = planned(desk, workload={"task": "lora", "lora_rank": 8})["workload"]
     assert (workload["task"], workload["lora_rank"]) == ("lora", 8)
+
+
+@pytest.mark.parametrize("where", ["", "workload", "pins", "fabric", "model", "model.architecture"])
+def test_a_flood_of_unknown_keys_is_answered_briefly(where: str, desk: Desk) -> None:
+    """A few are told, each with the name it is most like; of the rest their number."""
+    flood = {"x" * 1_000_000: 1} | {f"k{number}": number for number in range(50_000)}
+    body: dict[str, Any] = SMALL | {"model": {"architecture": {"hidden_size": 64}}}
+    here = body
+    for key in filter(None, where.split(".")):
+        here[key] = dict(here.get(key) or {})
+        here = here[key]
+    here.update(flood)
+    error = refused(answer_plan(body, desk))
+    assert "49985 more keys are not known" in error["message"]
+    assert len(str(error)) < 50_000
+
+
+def test_many_errors_are_counted() -> None:
+    errors = tuple(FieldError(path=f"p{n}", value=n, message=f"m{n}") for n in range(1000))
+    error = refusal_body(Refusal(code="invalid_request", errors=errors))["error"]
+    assert len(error["details"]) == SHOWN_ERRORS
+    assert error["message"].endswith(f"m{SHOWN_ERRORS - 1}; and {1000 - SHOWN_ERRORS} more errors")

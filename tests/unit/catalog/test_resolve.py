@@ -183,7 +183,7 @@ def test_pins_are_typed():
 def test_a_pin_that_cannot_be_is_refused(pins, path):
     found = errors(pins=pins)
     assert set(found) == {path}
-    assert "must be" in found[path] or "known are" in found[path]
+    assert "must be" in found[path] or "known here" in found[path]
 
 
 @pytest.mark.parametrize(

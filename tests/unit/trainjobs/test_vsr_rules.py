@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.planner.hardware import MAX_NODES
 from app.trainjobs import vsr_rules
 from app.trainjobs.vsr_rules import (
     CHECKED_NAMES,
@@ -261,3 +262,11 @@ def test_a_flood_is_answered_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(job_errors(job)) == LISTED_ENTRIES
     assert len(job_warnings(job)) <= CHECKED_NAMES
     assert len(looked_up) <= CHECKED_NAMES
+
+
+@pytest.mark.parametrize(("field", "most"), [("numNodes", MAX_NODES), ("gpusPerNode", 8)])
+def test_no_job_is_larger_than_what_can_be_planned(field: str, most: int) -> None:
+    """The same number at every door: a job that is let in by the rules has an answer."""
+    assert not job_errors(auto_job(**{field: most}))
+    (error, *_) = job_errors(auto_job(**{field: most + 1}))
+    assert error.path == f"spec.{field}"
