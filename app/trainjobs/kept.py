@@ -18,21 +18,28 @@ from app.trainjobs.document import Path, texts_at, value_at
 from app.trainjobs.patch import append_operations
 
 ANNOTATIONS: Final = ("metadata", "annotations")
+KEPT: Final = "written by an earlier plan of this job"
+"""The recorded reason of a variable that no longer belongs: nothing is ever removed from a job."""
+SHOWN: Final = 3
 
 
 def recorded_variables(text: str) -> dict[str, str]:
     """Names and values in an environment annotation of ours; empty for any other text."""
+    return {each["name"]: each["value"] for each in _recorded(text)}
+
+
+def _recorded(text: str) -> list[Mapping[str, Any]]:
     try:
         listed = orjson.loads(text or "[]")
     except (ValueError, RecursionError):
-        return {}
-    return {
-        each["name"]: each["value"]
+        return []
+    return [
+        each
         for each in (listed if isinstance(listed, list) else [])
         if isinstance(each, Mapping)
         and isinstance(each.get("name"), str)
         and isinstance(each.get("value"), str)
-    }
+    ]
 
 
 def kept_variables(job: Job, old: Job, path: Path) -> Keeps | None:
@@ -59,6 +66,38 @@ def kept_variables(job: Job, old: Job, path: Path) -> Keeps | None:
         f"to drop them remove annotation {labels.ENVIRONMENT}"
     )
     return Keeps(operations=operations, warnings=(told,))
+
+
+def our_entries(job: Job, path: Path) -> dict[str, int]:
+    """Where in the list at `path` a variable stands that is ours to bring up to date, by name.
+
+    Only the entry that counts, the last of its name, and only if it is what we recorded.
+    """
+    ours = recorded_variables(texts_at(job, *ANNOTATIONS).get(labels.ENVIRONMENT, ""))
+    if not ours:
+        return {}
+    listed = value_at(job, *path)
+    last = {
+        each["name"]: (index, each)
+        for index, each in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(each, Mapping) and isinstance(each.get("name"), str)
+    }
+    return {name: index for name, (index, each) in last.items() if _is_ours(each, ours)}
+
+
+def leftover_warnings(job: Job, path: Path) -> tuple[str, ...]:
+    """What to say of variables that came with a copied manifest and have no use here."""
+    record = texts_at(job, *ANNOTATIONS).get(labels.ENVIRONMENT, "")
+    if KEPT not in record:
+        return ()
+    listed = [each["name"] for each in _recorded(record) if each.get("reason") == KEPT]
+    present = our_entries(job, path)
+    names = [name for name in listed if name in present]
+    if not names:
+        return ()
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    shown = ", ".join(names[:SHOWN])
+    return (f"{shown}{more} came from an earlier plan and are not part of this one; delete them",)
 
 
 def _entries(job: Job, path: Path) -> Iterator[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,9 +26,16 @@ from app.trainjobs.adapter import (
     Wish,
 )
 from app.trainjobs.document import count_at, mapping_at, texts_at, value_at, words_at
-from app.trainjobs.kept import kept_variables
-from app.trainjobs.patch import Edit, append_operations, pointer, same, set_operations
-from app.trainjobs.plan_json import PlanTexts, compact, plan_texts, recomputes, rounded
+from app.trainjobs.kept import KEPT, kept_variables, leftover_warnings, our_entries
+from app.trainjobs.patch import Edit, append_operations, pointer, set_operations
+from app.trainjobs.plan_json import (
+    PLAN_SOURCE,
+    PlanTexts,
+    compact,
+    plan_texts,
+    recomputes,
+    rounded,
+)
 from app.trainjobs.vsr_fields import (
     INSTANCE_TYPE_LABEL,
     LAYOUT_PATHS,
@@ -153,7 +160,7 @@ class VsrAdapter:
         """Warnings about the job's own fields, where it is new or changed."""
         if review.operation == "UPDATE" and unchanged(review):
             return ()
-        return job_warnings(review.job)
+        return (*job_warnings(review.job), *leftover_warnings(review.job, ENVIRONMENT_PATH))
 
     def declared_layout(self, job: Job) -> DeclaredLayout | None:
         """Our own plan whole, where the spec still agrees with it; else what the spec says."""
@@ -268,37 +275,36 @@ def default_edits(job: Job) -> Iterator[Edit]:
 
 
 def wanted_settings(job: Job, offered: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Variables to have in the job, one of a name: none the author or the operator sets."""
+    """Variables to have in the job, one of a name: none the author or the operator sets.
+
+    What an earlier answer of ours put there stays, since nothing is removed, and stays recorded.
+    """
     taken = stated_environment(job)
     wanted: dict[str, Setting] = {}
     for setting in offered:
         name = setting.name
         if setting.value and name not in taken and name not in OPERATOR_VARIABLES:
             wanted.setdefault(name, setting)
+    for name, value in added_variables(job).items():
+        if name not in OPERATOR_VARIABLES:
+            kept = Setting(name=name, value=value, reason=KEPT, source=PLAN_SOURCE)
+            wanted.setdefault(name, kept)
     return tuple(wanted.values())
 
 
 def variable_operations(job: Job, settings: Iterable[Setting]) -> Iterator[Operation]:
     """Append what is missing; bring what we added to an earlier copy up to date."""
-    ours = added_variables(job)
+    ours = our_entries(job, ENVIRONMENT_PATH)
+    listed = value_at(job, *ENVIRONMENT_PATH)
     missing = []
     for setting in settings:
-        if setting.name not in ours:
+        index = ours.get(setting.name)
+        if index is None:
             missing.append({"name": setting.name, "value": setting.value})
-        elif not same(ours[setting.name], setting.value):
-            index = last_index(value_at(job, "spec", "env"), setting.name)
-            path = pointer(("spec", "env", index, "value"))
+        elif listed[index]["value"] != setting.value:
+            path = pointer((*ENVIRONMENT_PATH, index, "value"))
             yield Operation(op="replace", path=path, value=setting.value)
     yield from append_operations(job, ENVIRONMENT_PATH, missing)
-
-
-def last_index(entries: list[Any], name: str) -> int:
-    """Where the entry of `name` that counts stands."""
-    return max(
-        index
-        for index, entry in enumerate(entries)
-        if isinstance(entry, Mapping) and entry.get("name") == name
-    )
 
 
 def environment_edits(settings: tuple[Setting, ...]) -> Iterator[Edit]:

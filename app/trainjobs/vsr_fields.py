@@ -23,7 +23,7 @@ from app.trainjobs.document import (
     texts_at,
     value_at,
 )
-from app.trainjobs.kept import recorded_variables
+from app.trainjobs.kept import our_entries
 from app.trainjobs.plan_json import read_plan_json
 
 SHAPE: Final = {
@@ -204,9 +204,10 @@ def planned_layout(job: Job) -> dict[str, Any]:
 
 def added_variables(job: Job) -> Mapping[str, str]:
     """Variables of `spec.env` that we added earlier and that still have our value."""
-    recorded = recorded_variables(annotation(job, labels.ENVIRONMENT) or "")
-    present = environment_at(job, "spec", "env")
-    return {name: value for name, value in recorded.items() if present.get(name) == value}
+    return {
+        name: value_at(job, "spec", "env")[index]["value"]
+        for name, index in our_entries(job, ("spec", "env")).items()
+    }
 
 
 def stated_environment(job: Job) -> dict[str, str]:

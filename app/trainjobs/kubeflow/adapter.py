@@ -23,7 +23,7 @@ from app.trainjobs.adapter import (
     Wish,
 )
 from app.trainjobs.document import mapping_at, texts_at, value_at
-from app.trainjobs.kept import kept_variables
+from app.trainjobs.kept import kept_variables, leftover_warnings
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.advice import GpuName, advice, placement_warnings
 from app.trainjobs.kubeflow.answer import ENV_PATH, answer, env_items
@@ -157,7 +157,10 @@ class KubeflowAdapter:
             return placement_warnings(review, self.gpu_name)
         if skipped:
             return ()
-        return tuple(advice(review.job, self._question(review.job), self.gpu_name))
+        return (
+            *advice(review.job, self._question(review.job), self.gpu_name),
+            *leftover_warnings(review.job, ENV_PATH),
+        )
 
     def declared_layout(self, job: Job) -> DeclaredLayout | None:
         """The layout the job's variables state, ours and the author's alike."""

@@ -12,6 +12,7 @@ from typing import Any
 from app.planner.request import Plan
 from app.trainjobs import labels
 from app.trainjobs.adapter import Environment, Job, Operation, Setting
+from app.trainjobs.kept import KEPT
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.contract import plan_variables
 from app.trainjobs.kubeflow.question import Question, recorded_plan
@@ -21,7 +22,6 @@ from app.trainjobs.plan_json import PLAN_SOURCE, PLANNED, PlanTexts, compact
 
 ENV_PATH = ("spec", "trainer", "env")
 PROCESSES = "numProcPerNode"
-KEPT = "written by an earlier plan of this job"
 
 
 def answer(

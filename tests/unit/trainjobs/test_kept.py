@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -225,3 +226,107 @@ def test_nothing_but_left_out_variables_of_ours_is_added(
         done = jsonpatch.apply_patch(copy.deepcopy(after), as_json(kept.operations))
         assert done["spec"]["env"] == [*new, *added]
         assert kept_variables(done, before, ("spec", "env")) is None
+
+
+def created(api: Api, job: Job) -> Job:
+    """The job as it is stored."""
+    response = answered(api.review(job), shipped())
+    assert response["allowed"], response
+    return jsonpatch.apply_patch(copy.deepcopy(job), response.get("patch", []))
+
+
+def resized(api: Api, job: Job, nodes: int) -> Job:
+    """A copy of `job` under another name, on other nodes: `get -o yaml`, edit, `create`."""
+    new = copy.deepcopy(job)
+    new["metadata"]["name"] = "again"
+    (new["spec"] if api.path[1] == "env" else new["spec"]["trainer"])["numNodes"] = nodes
+    return new
+
+
+@both
+@pytest.mark.parametrize("nodes", [1, 16])
+def test_a_copied_manifest_is_planned_for_its_own_size(api: Api, nodes: int) -> None:
+    """Variables that still have the value we recorded are ours to bring up to date."""
+    copied = created(api, resized(api, api.planned(), nodes))
+    fresh = created(api, resized(api, api.job(), nodes))
+    assert by_name(api.holder(copied).pop("env")) == by_name(api.holder(fresh).pop("env"))
+    assert copied["spec"] == fresh["spec"]
+    assert copied["metadata"]["annotations"] == fresh["metadata"]["annotations"]
+
+
+def by_name(env: list[Job]) -> Job:
+    """Variables by name; none stands twice."""
+    found = {each["name"]: each["value"] for each in env}
+    assert len(found) == len(env)
+    return found
+
+
+@both
+def test_a_value_its_author_changed_in_a_copy_is_the_authors(api: Api) -> None:
+    copied = resized(api, api.planned(), 16)
+    name = "TORCH_FR_BUFFER_SIZE"
+    entry = next(each for each in api.holder(copied)["env"] if each["name"] == name)
+    entry["value"] = "1"
+    stored = created(api, copied)
+    assert by_name(api.holder(stored)["env"])[name] == "1"
+    assert f'"name":"{name}"' not in stored["metadata"]["annotations"][labels.ENVIRONMENT]
+
+
+@both
+def test_what_a_copy_has_no_use_for_is_told_and_stays_ours(api: Api) -> None:
+    """Nothing is removed from a job, so its author is told; the next pass says the same."""
+    copied = api.planned()
+    record = copied["metadata"]["annotations"][labels.ENVIRONMENT]
+    added = {"name": "FI_PROVIDER", "value": "efa"}
+    listed = [*json.loads(record), {**added, "reason": "", "source": ""}]
+    copied["metadata"]["annotations"][labels.ENVIRONMENT] = json.dumps(listed)
+    api.holder(copied)["env"].append(added)
+    stored = created(api, copied)
+    assert added in api.holder(stored)["env"]
+    assert created(api, stored) == stored
+    said = answered(api.review(stored), shipped(), door="validate")["warnings"]
+    assert "FI_PROVIDER came from an earlier plan and are not part of this one; delete them" in said
+    unplanned = copy.deepcopy(stored)
+    api.holder(unplanned)["env"].remove(added)
+    said = answered(api.review(unplanned), shipped(), door="validate").get("warnings", [])
+    assert not any("FI_PROVIDER" in each for each in said)
+
+
+@both
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}, "value": "1"},
+        {"value": None},
+        {"value": 1},
+        {},
+    ],
+    ids=["reference", "both", "null", "number", "nothing"],
+)
+@pytest.mark.parametrize("recorded", ["", "1"])
+def test_a_forged_record_writes_no_value_beside_a_reference(
+    api: Api, theirs: Job, recorded: str
+) -> None:
+    """An entry we did not write is not ours, whatever an annotation says of it."""
+    job = api.job()
+    entry = {**theirs, "name": "NCCL_DEBUG"}
+    api.holder(job)["env"] = [entry]
+    forged = json.dumps([{"name": "NCCL_DEBUG", "value": recorded}])
+    job["metadata"].setdefault("annotations", {})[labels.ENVIRONMENT] = forged
+    patch = answered(api.review(job), shipped()).get("patch", [])
+    assert jsonpatch.apply_patch(copy.deepcopy(job), patch)
+    assert not [each for each in patch if each["path"].startswith(f"/{'/'.join(api.path)}/0")]
+    env = api.holder(jsonpatch.apply_patch(copy.deepcopy(job), patch))["env"]
+    assert [each for each in env if each["name"] == "NCCL_DEBUG"] == [entry]
+
+
+@pytest.mark.parametrize("first", [{"value": "INFO"}, {"value": "WARN"}], ids=str)
+def test_of_a_name_twice_the_last_counts(first: Job) -> None:
+    """In `training.vsr.dev` a name may stand twice, as in a container."""
+    job = vsr_job()
+    last = {"name": "NCCL_DEBUG", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    job["spec"]["env"] = [{"name": "NCCL_DEBUG", **first}, last]
+    forged = json.dumps([{"name": "NCCL_DEBUG", "value": "WARN"}])
+    job["metadata"]["annotations"] = {labels.ENVIRONMENT: forged}
+    assert created(VSR, job)["spec"]["env"][:2] == job["spec"]["env"]
