@@ -6,6 +6,8 @@ BIN     := $(VENV)/bin
 IMAGE   ?= trainjob-advisor:dev
 # Of `make fuzz`: another every time unless it is given.
 SEED    ?= $(shell date +%s)
+# Who knows of vulnerabilities: pypi or osv.
+AUDIT_SERVICE ?= pypi
 # Kubernetes manifests that must always build.
 OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 
@@ -127,7 +129,9 @@ left-out: setup ## Errors on models and sources the fit has not seen (ten minute
 	$(BIN)/python -m benchmarks.left_out
 
 audit: setup ## Look for known vulnerabilities in the locked dependencies
-	$(BIN)/pip-audit --strict --require-hashes -r requirements.lock
+	@$(BIN)/pip-audit --strict --require-hashes --vulnerability-service $(AUDIT_SERVICE) -r requirements.lock \
+	  || { echo "Not clean: the vulnerabilities above, or no answer from the advisory service ($(AUDIT_SERVICE);" \
+	    "AUDIT_SERVICE=osv asks another). No answer is no clean result." >&2; exit 1; }
 
 lock: setup ## Resolve the dependencies again and pin them with hashes
 	$(BIN)/python -m pip install --quiet uv

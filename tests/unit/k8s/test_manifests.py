@@ -123,6 +123,23 @@ def test_the_network_lets_in_what_is_needed_and_nothing_out() -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["egress"] == []
     assert {p["port"] for rule in policy["ingress"] for p in rule["ports"]} == {8443, 8081}
+    assert "from" not in policy["ingress"][0], "no address of all: plugins read it differently"
+    assert policy["ingress"][1]["from"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_port_can_be_kept_to_the_control_plane(tmp_path: Path) -> None:
+    """The component replaces nothing but the senders of the first rule."""
+    shutil.copytree(K8S / "base", tmp_path / "base")
+    shutil.copytree(K8S / "components/control-plane-only", tmp_path / "only")
+    (tmp_path / "kustomization.yaml").write_text("resources: [base]\ncomponents: [only]\n")
+    built = subprocess.run(
+        ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
+    ).stdout
+    policy = next(i for i in yaml.safe_load_all(built) if i["kind"] == "NetworkPolicy")["spec"]
+    shipped = one("base/availability.yaml", "NetworkPolicy")["spec"]
+    assert policy["ingress"][0].pop("from") == [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
+    assert policy["ingress"] == shipped["ingress"]
 
 
 def test_a_leaf_is_renewed_under_an_authority_that_stays() -> None:
