@@ -14,7 +14,7 @@ OVERLAYS := k8s/base k8s/overlays/cert-manager k8s/overlays/plain-secret
 .DEFAULT_GOAL := help
 .PHONY: help setup run certs demo test lint format types rooms ci test-faults assets test-cluster fuzz chromium \
         browser docs golden screenshots read-back bench soak compiled test-compiled pure exhaustive accuracy \
-        calibrate left-out audit lock manifests image clean
+        calibrate left-out audit lock manifests image image-steps clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -140,6 +140,12 @@ lock: setup ## Resolve the dependencies again and pin them with hashes
 
 image: ## Build the container image
 	docker build -t $(IMAGE) .
+
+image-steps: setup ## Run the build stage of the Dockerfile without an engine, and what it built (minutes)
+	rm -rf build/image
+	$(BIN)/python image/steps.py Dockerfile build/image | PATH="$(abspath $(BIN)):$$PATH" sh -e
+	build/image/opt/advisor/bin/trainjob-advisor review examples/trainjobs/auto.yaml
+	@grep -c '"purl"' build/image/opt/advisor/sbom.cdx.json
 
 clean: ## Remove everything that was generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis certs/generated
