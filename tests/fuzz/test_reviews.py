@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 from typing import Any
 
+import jsonpatch
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.trainjobs.labels import ENVIRONMENT
 from tests.fuzz.corpus import broken_bytes, damaged, heads, hostile, reviews
 from tests.fuzz.doors import through_admission, through_http
+from tests.kubeflow.jobs import job as kubeflow_job
 from tests.kubeflow.reviews import review_of as kubeflow_review
 from tests.property.test_kubeflow_patch import jobs as kubeflow_jobs
 from tests.property.test_vsr_patch import fields as vsr_fields
 from tests.property.test_vsr_patch import jobs as vsr_jobs
+from tests.vsr.reviews import auto_job
 from tests.vsr.reviews import review_of as vsr_review
 
 DOORS = ("mutate", "validate")
@@ -30,6 +36,21 @@ headers = st.fixed_dictionaries(
     },
 )
 timeouts = st.sampled_from(["", "1s", "500ms", "1ms", "0", "-1s", "1e9s", "x", "9" * 30])
+names = st.sampled_from(["MINE", "TP_DEGREE", "EP_DEGREE", "NCCL_DEBUG", "PET_NNODES", "", "é"])
+
+
+def planned(job: Any, review_of: Any) -> Any:
+    """The update of a planned job that changes nothing."""
+    answer = through_admission(orjson.dumps(review_of(job)), "mutate")
+    assert answer is not None
+    stored = jsonpatch.apply_patch(job, orjson.loads(base64.b64decode(answer["patch"])))
+    return review_of(stored, stored)
+
+
+PLANNED = (
+    planned(auto_job(numNodes=2), vsr_review),
+    planned(kubeflow_job(), kubeflow_review),
+)
 
 
 def many(count: int) -> settings:
@@ -80,6 +101,26 @@ def test_kubeflow_jobs_with_hostile_annotations(job: Any, data: Any, update: Any
         **data.draw(st.dictionaries(names, hostile, max_size=3)),
     }
     both(kubeflow_review(changed, job if update else None))
+
+
+environments = hostile | st.lists(
+    st.fixed_dictionaries({}, optional={"name": names, "value": hostile, "valueFrom": hostile}),
+    max_size=4,
+)
+
+
+@given(st.sampled_from(PLANNED), environments, st.none() | st.just({}) | hostile, st.booleans())
+@many(1500)
+def test_hostile_updates_of_planned_jobs(
+    planned: Any, environment: Any, record: Any, stored: Any
+) -> None:
+    """An env list and our record of it, in the job that is stored or in the one that comes."""
+    review = copy.deepcopy(planned)
+    job = review["request"]["oldObject" if stored else "object"]
+    job["spec"].get("trainer", job["spec"])["env"] = environment
+    if record is not None:
+        job["metadata"]["annotations"][ENVIRONMENT] = record
+    both(review)
 
 
 @given(damaged(), doors, headers, timeouts)
