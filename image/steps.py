@@ -3,7 +3,8 @@
     python image/steps.py Dockerfile PREFIX | sh -e
 
 Everything the stage writes outside its working directory goes under PREFIX. The base image is not
-there: the script runs with the Python of the machine. Only COPY, ENV, RUN and WORKDIR are known.
+there: the script runs with the Python of the machine, and with its gcc, which it does not install.
+Only COPY, ENV, RUN and WORKDIR are known.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def script(dockerfile: str, prefix: str) -> Iterator[str]:
             for source in sources:
                 to = f"{target}/{source}" if target == "./" else target
                 yield f'mkdir -p "$(dirname {to})"; cp -R "$context"/{source} {to}'
+        elif word == "RUN" and rest.startswith("apt-get "):
+            yield "command -v gcc >/dev/null || { echo 'gcc is needed' >&2; exit 1; }"
         elif word == "RUN":
             yield placed(rest)
         else:
