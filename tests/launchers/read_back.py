@@ -54,7 +54,9 @@ def megatron_lm(folder: Path) -> Iterator[Mismatch]:
 
 
 def bridge_values(text: str) -> Any:
-    """What an override means: null, a truth, a number, or its text."""
+    """What an override means: null, a truth, a number, a list of words, or its text."""
+    if text.startswith("["):
+        return text.strip("[]").split(",")
     words = {"null": None, "true": True, "false": False}
     if text in words:
         return words[text]
