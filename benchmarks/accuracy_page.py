@@ -55,27 +55,29 @@ with the one we predict to be fastest than with the fastest.
 
 UNEXPLAINED = """## What we can't explain
 
-- **Unseen models and sources.** MoE recipes differ so much that a model left out is missed by a
-  quarter. vTrain left out as a whole leaves its profile to large models alone, which say nothing
-  about launches: a profile is trusted only near the sizes it was fitted to.
-- **Jean Zay against Selene.** BigScience's runs with TP 8 take 5 to 12 % longer than we predict
-  and those of Narayanan and Korthikanti, the same GPUs and nearly the same code, 9 to 23 % less.
-  With TP 4 BigScience is within 3 %. One set of constants can't have both, and the log itself
-  moved by 1 to 5 % when a PCIe fault of the nodes was found. Tried: collectives by NCCL's
-  measured latency and rate, a link efficiency fitted freely (0.38, which breaks vTrain's
-  multi-node runs), split pipeline transfers. The set stays
-  at 7.2 % against the goal of 6 %.
+- **Unseen sources.** vTrain left out as a whole leaves its profile to large models alone, which
+  say nothing about launches: a profile is trusted only near the sizes it was fitted to.
+- **Jean Zay against Selene.** NVIDIA's own runs of Megatron-LM (Narayanan, Korthikanti) are 15 to
+  20 % faster than constants fitted to Megatron-DeepSpeed say, on the same GPUs: their matrix rate
+  and exposed launches are constants of `megatron-lm-2022`, everything else it shares with
+  `megatron-deepspeed`. A microbatch of BigScience's log has a cost that its tokens don't explain
+  (mb 1 to 8: 274 to 215 ms a sequence); adding gradients (some 7 bytes a parameter) is a third of
+  it. Tried without gain: gradients that cross a stage boundary whole, as DeepSpeed sends them. The
+  log itself moved by 1 to 5 % when a PCIe fault of the nodes was found.
 - **vTrain, TP 8 with a microbatch of one.** Slower in absolute terms than with two (245 against
   202 ms for 24 layers of 1024); no term of ours falls with more tokens.
 - **vTrain 1456**: 64 sequences a microbatch take twice as long as 32 for the same batch.
 - **MoE by release.** Megatron-Bridge's MoE rows gained 40 to 55 % from container 26.04 to 26.06
-  on the same GPUs and layout: `megatron-2025` is a profile of its own. Within one release
-  recipes differ in the token dispatcher and in CUDA graphs, which a row does not state:
-  Qwen3-30B on 16 H100 is published with 133 and with 300 TFLOP/s for one layout. DeepSeek-V3 on
-  GB200 in dgxc-benchmarking (240 TFLOP/s, bf16) is a first release, two to four times slower
-  than any later one.
-- **Fine-tuning of Llama 3 8B on H100** is published 20 to 28 % faster than we predict: packed
-  short samples, whose attention is far shorter than the sequence.
+  on the same GPUs and layout: `megatron-2025` differs by one constant, the passes over memory of an
+  unfused permutation.
+- **MoE layers are bound by their host** at a microbatch of one wherever CUDA graphs don't replay
+  them: 3 to 5 ms a layer and pass on H100, B200 and B300 (Qwen3-30B, Qwen3-235B, Moonlight),
+  which one constant can't follow. Where a recipe has graphs is taken from NVIDIA's configurations
+  (NVL72) and from notes (HybridEP, token dropping).
+- **DeepSeek-V3 on GB200 in dgxc-benchmarking** (240 TFLOP/s, bf16) takes 11 ms a layer and pass,
+  two to four times longer than every later release.
+- **GPT-OSS-120B** left out is predicted 20 to 25 % too fast: attention with sinks and experts with
+  biases ran outside of fused kernels.
 - **LoRA in NeMo AutoModel** runs at 80 % of what we predict; its kernels and recomputation are
   not stated.
 """

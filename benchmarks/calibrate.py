@@ -39,7 +39,8 @@ UNTUNED = frozenset({"card", "lit3", "swift", "tune", "ec", "mds"})
 CAP = 100
 """Rows of one set that count in full; more rows share their weight."""
 
-HEAVY: Mapping[str, float] = {"vTrain multi-node": 2.0, "MoE": 2.0}
+HEAVY: Mapping[str, float] = {"vTrain multi-node": 3.0, "MoE": 2.0, "A100 Megatron-LM": 1.5}
+"""Sets whose rows count more than one of vTrain's single-node runs."""
 
 Values = dict[str, float]
 
@@ -67,6 +68,7 @@ COMMON: Mapping[str, Constant] = {
     "backward_attention": c(1.5, 3.5, 2.5, 0.3),
     "elementwise_hidden": c(10, 100, 30, 10),
     "elementwise_mlp": c(0, 50, 10, 5),
+    "accumulate_bytes": c(0, 24, 8, 2),
     "launch_seconds": c(1e-5, 3e-3, 3e-4, 1.5e-4),
     "launch_exposed": c(0, 1, 0.2, 0.2),
     "step_seconds": c(0, 0.03, 0.01, 0.01),
@@ -80,44 +82,75 @@ COMMON: Mapping[str, Constant] = {
 """What every profile has. A name that starts with `!` is a field of the framework profile."""
 
 MOE: Mapping[str, Constant] = {
-    "launch_routed_seconds": c(0, 4e-3, 1e-3, 4e-4),
+    "launch_routed_seconds": c(0, 8e-3, 3e-3, 3e-4),
+    "launch_captured": c(0, 1, 0.5, 0.2),
+    "grouped_gemm": c(0.3, 1, 0.8, 0.1),
     "moe_dispatch_passes": c(0, 100, 12, 8),
+    "exchange_link": c(0.1, 1, 0.5, 0.1),
     "!overlap_ep": c(0, 1, 0.4, 0.3),
 }
 EXTRA: Mapping[str, Mapping[str, Constant]] = {
     "megatron": {
         **MOE,
-        "step_seconds": c(0, 0.15, 0.01, 0.03),
+        "hbm": c(0.6, 0.95, 0.75, 0.03),
+        "elementwise_hidden": c(10, 100, 30, 5),
+        "optimizer_passes": c(4, 12, 8, 1),
+        "step_seconds": c(0, 0.06, 0.02, 0.01),
+        "inter_link": c(0.3, 1, 0.85, 0.05),
+        "intra_link": c(0.3, 1, 0.75, 0.05),
         "cp_attention": c(0, 1.5, 0.3, 0.2),
-        "!overlap_tp": c(0, 1, 0.4, 0.2),
+        "!overlap_tp": c(0, 1, 0.5, 0.1),
         "!overlap_pp": c(0, 1, 0.5, 0.3),
     },
     "fsdp": {**MOE, "cp_attention": c(0, 1.5, 0.3, 0.2)},
     "deepspeed": {"gathers_per_layer": c(1, 20, 6, 4)},
-    "megatron-lm-2022": {
+    "megatron-deepspeed": {
         "launch_seconds": c(1e-5, 3e-3, 8e-4, 4e-4),
         "launch_collective_seconds": c(0, 1e-3, 1e-4, 5e-5),
-        "intra_link": c(0.6, 0.8, 0.7, 0.05),
+        "attention_half_length": c(0, 3000, 500, 100),
+        "intra_link": c(0.6, 0.9, 0.75, 0.03),
+        "inter_link": c(0.3, 1, 0.85, 0.02),
         "latency_factor": c(1, 8, 2.7, 1),
-        "score_passes": c(1, 40, 6, 4),
-        "attention_unaligned": c(1, 10, 3, 2),
+        "optimizer_passes": c(4, 12, 8, 0.5),
+        "score_passes": c(1, 40, 6, 1),
+        "attention_unaligned": c(1, 20, 5, 2),
     },
 }
 BY_FAMILY: Mapping[str, Constant] = {"attention": c(0.1, 0.85, 0.4, 0.1)}
-GEMM_PRIOR: Mapping[str, float] = {
-    "fp16": 0.8,
-    "bf16": 0.75,
-    "fp8": 0.65,
-    "mxfp8": 0.65,
-    "nvfp4": 0.5,
+GEMM_PRIOR: Mapping[str, Mapping[str, float]] = {
+    "ampere": {"fp16": 0.85, "bf16": 0.85},
+    "hopper": {"bf16": 0.8, "fp8": 0.7},
+    "blackwell": {"bf16": 0.74, "fp8": 0.73, "mxfp8": 0.7, "nvfp4": 0.5},
+    "blackwell-ultra": {"bf16": 0.76, "fp8": 0.74, "mxfp8": 0.7, "nvfp4": 0.5},
+    "cdna3": {"bf16": 0.5, "fp8": 0.4},
 }
-AMPERE_GEMM = 0.85
-"""Best-shape matrix rate of an A100 over its peak. Source: stas00/ml-engineering, MAMF table."""
+"""Matrix rate of a part's best shape over its peak. Source: stas00/ml-engineering, MAMF table; it
+has no mxfp8 (taken just below fp8, for the scales of its blocks), nvfp4 or fp8 of CDNA 3 (assumed).
+"""
+SIXTEEN_BIT = ("fp16", "bf16")
+"""Precisions whose products run at one rate."""
+USUAL_GEMM = {"fp16": 0.75, "bf16": 0.75, "fp8": 0.65, "mxfp8": 0.65, "nvfp4": 0.5}
+"""That of a family the table does not have."""
+GEMM_SPREAD: Mapping[str, float] = {"megatron": 0.05}
+"""How far from the prior is plausible, 0.1 if not said: tuned recipes come close to it."""
 
-YOUNGER: Mapping[str, str] = {"megatron-2025": "megatron"}
-"""Profiles that share every constant of another but those of MoE layers."""
+SIBLING: Mapping[str, str] = {
+    "megatron-2025": "megatron",
+    "megatron-lm-2022": "megatron-deepspeed",
+}
+"""Profiles that share every constant of another but their `OWN`."""
+OWN: Mapping[str, Mapping[str, Constant]] = {
+    "megatron-2025": {"moe_dispatch_passes": MOE["moe_dispatch_passes"]},
+    "megatron-lm-2022": {
+        "@ampere:gemm.fp16": c(0.2, 0.95, 0.85, 0.1),
+        "launch_exposed": COMMON["launch_exposed"],
+    },
+}
+"""What a sibling does otherwise. Megatron-Core fused the permutation of routed tokens in 2026.
+NVIDIA's own runs of Megatron-LM (Selene) do the same products faster than Megatron-DeepSpeed's."""
 
 FIXED: Mapping[str, Mapping[str, float]] = {
+    "megatron-deepspeed": {"!overlap_tp": 0.0, "!overlap_pp": 0.0},
     "megatron-lm-2022": {"!overlap_tp": 0.0, "!overlap_pp": 0.0},
     "megatron": {"!gradient_bytes": 2.0},
     "megatron-2025": {"!gradient_bytes": 2.0},
@@ -142,7 +175,7 @@ def efficiency_fields() -> tuple[str, ...]:
 
 def scopes(profile: str, family: str) -> tuple[str, ...]:
     """Prefixes of the constants that hold for a profile on a family, the last wins."""
-    names = [YOUNGER[profile]] if profile in YOUNGER else []
+    names = [SIBLING[profile]] if profile in SIBLING else []
     names.append(profile)
     return (*names, *(f"{name}@{family}" for name in names))
 
@@ -161,7 +194,8 @@ def calibrated(
             if field.startswith("!"):
                 framework[field[1:]] = value
             elif field.startswith("gemm."):
-                chosen["gemm"][field[5:]] = value
+                names = SIXTEEN_BIT if field[5:] in SIXTEEN_BIT else (field[5:],)
+                chosen["gemm"].update(dict.fromkeys(names, value))
             else:
                 chosen[field] = value
     return Efficiency(**{name: chosen[name] for name in efficiency_fields()}), framework
@@ -172,7 +206,7 @@ def touches(run: Measured, key: str) -> bool:
     owner, _, field = key.partition(":")
     name, _, family = owner.partition("@")
     profile = profile_of(run)
-    if name not in (profile, YOUNGER.get(profile)):
+    if name not in (profile, SIBLING.get(profile)):
         return False
     if family and family != run.request.cluster.gpu.family:
         return False
@@ -215,36 +249,40 @@ class Model:
 def constants(profile: str, runs: Sequence[Measured]) -> dict[str, Constant]:
     """The constants of a profile that its runs can tell something about."""
     found: dict[str, Constant] = {}
-    wide = "fp16" if profile == "megatron-lm-2022" else "bf16"
+    wide = "fp16" if profile == "megatron-deepspeed" else "bf16"
     by_family: dict[str, set[str]] = {}
     for run in runs:
         by_family.setdefault(run.request.cluster.gpu.family, {wide}).add(run.layout.precision)
     for family in sorted(by_family):
-        for precision in sorted(by_family[family] - ({"fp16"} if wide == "bf16" else set())):
-            ampere = family == "ampere" and precision in ("fp16", "bf16")
-            prior = AMPERE_GEMM if ampere else GEMM_PRIOR[precision]
-            found[f"{profile}@{family}:gemm.{precision}"] = c(0.2, 0.95, prior, 0.1)
+        for precision in sorted(by_family[family] - (set(SIXTEEN_BIT) - {wide})):
+            prior = GEMM_PRIOR.get(family, USUAL_GEMM)[precision]
+            spread = GEMM_SPREAD.get(profile, 0.1)
+            found[f"{profile}@{family}:gemm.{precision}"] = c(0.2, 0.95, prior, spread)
         for name, constant in BY_FAMILY.items():
             found[f"{profile}@{family}:{name}"] = constant
     for name, constant in {**COMMON, **EXTRA.get(profile, {})}.items():
         if name not in MOE or any(run.request.model.moe for run in runs):
             found[f"{profile}:{name}"] = constant
-    for elder in (name for name, younger in YOUNGER.items() if younger == profile):
-        found.update({f"{elder}:{name}": constant for name, constant in MOE.items()})
+    for sibling in (name for name, other in SIBLING.items() if other == profile):
+        for name, constant in OWN[sibling].items():
+            found[sibling + name if name.startswith("@") else f"{sibling}:{name}"] = constant
     return found
 
 
 def weight_of(counts: Mapping[str, int]) -> Callable[[Measured], float]:
     """The root of a run's weight: sets of more than `CAP` rows count as `CAP` rows.
 
-    `HEAVY` sets count more: vTrain's few multi-node runs are what real jobs look like, and MoE rows
-    scatter so much that a robust loss would else give up on half of them.
+    `HEAVY` sets count more: vTrain's few multi-node runs and the large ones of BigScience are what
+    real jobs look like, and MoE rows scatter so much that a robust loss would else give up on half
+    of them.
     """
     return lambda run: math.sqrt(min(1.0, CAP / counts[run.set]) * HEAVY.get(run.set, 1.0))
 
 
-PENALTY = 0.05
+PENALTY = 0.1
 """Weight of one spread away from a prior, in relative error."""
+PENALTY_OF: Mapping[str, float] = {"megatron-deepspeed": 0.05}
+"""The same of a profile with so many runs that it needs less of a guide."""
 
 
 def fit(
@@ -262,12 +300,13 @@ def fit(
     high = np.array([wanted[name].high for name in names])
     prior = np.array([wanted[name].prior for name in names])
     spread = np.array([wanted[name].spread for name in names])
+    penalty = PENALTY_OF.get(profile, PENALTY)
     inside = (high - low) * 1e-6
     begin = np.array([(start or {}).get(name, wanted[name].prior) for name in names])
     begin = np.clip(begin, low + inside, high - inside)
     fixed = {
         f"{owner}:{field}": value
-        for owner in (profile, *(elder for elder, of in YOUNGER.items() if of == profile))
+        for owner in (profile, *(name for name, of in SIBLING.items() if of == profile))
         for field, value in FIXED.get(owner, {}).items()
     }
     measured = np.log([run.seconds for run in runs])
@@ -283,7 +322,7 @@ def fit(
 
     def residuals(point: np.ndarray) -> np.ndarray:
         error = np.log(model.seconds(runs, values(point))) - measured
-        return np.concatenate([error * weights, (point - prior) / spread * PENALTY])
+        return np.concatenate([error * weights, (point - prior) / spread * penalty])
 
     def slopes(point: np.ndarray) -> np.ndarray:
         at = np.log(model.seconds(runs, values(point)))
@@ -299,7 +338,7 @@ def fit(
                 some = [runs[row] for row in rows]
                 change = np.log(model.seconds(some, values(moved))) - at[rows]
                 table[rows, column] = change / step * weights[rows]
-            table[len(runs) + column, column] = PENALTY / spread[column]
+            table[len(runs) + column, column] = penalty / spread[column]
         return table
 
     solved = least_squares(
@@ -321,7 +360,7 @@ def usable(runs: Iterable[Measured]) -> dict[str, list[Measured]]:
     for run in runs:
         if run.group not in UNTUNED:
             profile = profile_of(run)
-            found.setdefault(YOUNGER.get(profile, profile), []).append(run)
+            found.setdefault(SIBLING.get(profile, profile), []).append(run)
     return dict(sorted(found.items()))
 
 
@@ -335,7 +374,7 @@ def split(profile: str, values: Values) -> tuple[dict[str, float], dict[str, dic
     """The fitted efficiency fields of a profile: for every GPU, and by family."""
     own: dict[str, float] = {}
     families: dict[str, dict[str, float]] = {}
-    names = (*((YOUNGER[profile],) if profile in YOUNGER else ()), profile)
+    names = (*((SIBLING[profile],) if profile in SIBLING else ()), profile)
     for name in names:
         for key, value in values.items():
             owner, _, field = key.partition(":")
@@ -397,7 +436,7 @@ def calibration_text(profile: str, base: Mapping[str, Any], values: Values, runs
 def write(values: Values, counts: Mapping[str, int]) -> None:
     """The calibration files, and the fitted fields of the framework profiles."""
     for profile, base in files().items():
-        source = YOUNGER.get(profile, profile)
+        source = SIBLING.get(profile, profile)
         text = calibration_text(profile, base, values, counts.get(source, 0))
         (CATALOG_DATA / "calibration" / f"{profile}.toml").write_text(text, encoding="utf-8")
     for path in sorted((CATALOG_DATA / "frameworks").glob("*.toml")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ DEFAULT_DATA: Final = Path(__file__).parents[2] / "benchmarks" / "data" / "measu
 UNTUNED: Final = "NOT tuned for speed"
 """How a run that only shows that a recipe works is marked."""
 
+BRIDGE: Final = "Megatron-Bridge"
 MODELS_FILE: Final = "models.csv"
 DENSE_MEGATRON: Final = frozenset({"mbr", "nemo", "dgxc", "mlm", "skill"})
 A100_MEGATRON: Final = frozenset({"bs", "nar", "korth"})
@@ -126,6 +127,22 @@ def narayanan_seconds(run: Run) -> float:
     return flop / (float(row["model_tflops_per_gpu"]) * 1e12 * run.request.cluster.world_size)
 
 
+def bridge_seconds(run: Run) -> float:
+    """Step seconds from the model FLOP rate of Megatron-Bridge's pages, 0 without one.
+
+    They count 6 per parameter and causal attention over the whole sequence, packed or not. LoRA
+    and MoE rows count otherwise, and state tokens per second.
+    """
+    row, workload = run.row, run.request.workload
+    counted = workload.task in ("pretrain", "sft") and run.request.model.moe is None
+    if not (counted and row["framework"].startswith(BRIDGE) and row["model_tflops_per_gpu"]):
+        return 0.0
+    whole = replace(run.request.model, num_sliding_layers=0)
+    flop = whole.model_flop_per_token(workload.sequence_length) * workload.sequence_length
+    rate = float(row["model_tflops_per_gpu"]) * 1e12 * run.request.cluster.world_size
+    return flop * workload.global_batch_size / rate
+
+
 def measured_seconds(run: Run) -> float:
     """Seconds of one optimizer step as published, 0 when the row states neither time nor rate."""
     row, workload = run.row, run.request.workload
@@ -134,7 +151,7 @@ def measured_seconds(run: Run) -> float:
         return tokens / (float(row["tokens_per_s_per_gpu"]) * float(row["num_gpus"]))
     if row["step_time_s"]:
         return float(row["step_time_s"])
-    return narayanan_seconds(run)
+    return narayanan_seconds(run) or bridge_seconds(run)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

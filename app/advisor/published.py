@@ -15,6 +15,9 @@ An empty cell was not stated; what is assumed then is said here, once, for all r
   table of flags that come before that flag;
 - a block-wise `selective` (every other layer, or a share of them that is not stated) lies between
   the op-wise one and `full`;
+- NVIDIA's fine-tuning benchmarks pack SQuAD: attention sees the samples, not the sequence;
+- MoE layers run from CUDA graphs where the profile says so, and where a row names HybridEP or drops
+  tokens (static shapes both); a fallback to the all-to-all dispatcher is that of 2025;
 - heads that don't divide the hidden size are a slip of the log: heads of 128 then;
 - the network is the one a row names, else the GPU's usual one.
 """
@@ -37,7 +40,8 @@ Row = Mapping[str, str]
 PROFILES: tuple[tuple[str, str], ...] = (
     (r"^(torchtitan|torchtune|litgpt|PyTorch FSDP|NeMo AutoModel|MaxText)", "fsdp"),
     (r"^Composer", "composer"),
-    (r"^Megatron-(DeepSpeed|LM)|^Megatron \+ Deepspeed", "megatron-lm-2022"),
+    (r"^Megatron-DeepSpeed|^Megatron \+ Deepspeed", "megatron-deepspeed"),
+    (r"^Megatron-LM", "megatron-lm-2022"),
     (r"^Megatron-SWIFT|^Megatron-|^NeMo|^Primus|^Skywork|^HAI-LLM", "megatron"),
     (r"[Dd]eep[Ss]peed|^InternEvo|^Colossal", "deepspeed"),
 )
@@ -225,9 +229,12 @@ def container(row: Row) -> str:
 def is_megatron_2025(row: Row) -> bool:
     """Whether a Megatron-Core row ran the software of 2025 or before.
 
-    Cards, skills and ms-swift are of 2026; NeMo, dgxc-benchmarking and the rest are older.
+    Cards, skills and ms-swift are of 2026; NeMo, dgxc-benchmarking and the rest are older. The
+    all-to-all dispatcher with unfused permutation that some of 2026 fall back to is that of 2025.
     """
     release = container(row)
+    if "alltoall" in row["notes"]:
+        return True
     if release:
         return release <= LAST_OF_2025
     return not row["id"].startswith(("card-", "skill-", "swift-"))
@@ -250,7 +257,34 @@ def profile(row: Row, catalog: Catalog) -> FrameworkProfile | None:
     return None
 
 
+PACKED = ("NeMo (Megatron-Core)", "Megatron-Bridge")
+"""Software whose fine-tuning benchmarks pack samples of SQuAD into sequences, by its start."""
+
+SAMPLE_ATTENDED = 100
+"""Mean tokens a query sees in a packed sample of SQuAD: half of some 200 (a context of 120 words, a
+question and an answer)."""
+
+
+def as_trained(row: Row, model: ModelArchitecture) -> ModelArchitecture:
+    """The architecture with the attention of the samples that a run packs into a sequence."""
+    if row["task"] in ("sft", "lora") and row["framework"].startswith(PACKED):
+        return replace(model, sliding_window=SAMPLE_ATTENDED, num_sliding_layers=model.num_layers)
+    return model
+
+
 def as_run(row: Row, framework: FrameworkProfile) -> FrameworkProfile:
+    """The profile with what a row says of its software, or the recipes of its source set."""
+    return _as_recipe(row, _as_noted(row, framework))
+
+
+def _as_noted(row: Row, framework: FrameworkProfile) -> FrameworkProfile:
+    """HybridEP and token dropping give static shapes, which CUDA graphs need."""
+    if "HybridEP" in row["notes"] or "tokendrop" in row["notes"]:
+        return replace(framework, captures_routed="always")
+    return framework
+
+
+def _as_recipe(row: Row, framework: FrameworkProfile) -> FrameworkProfile:
     """The profile with what the recipes of a source set otherwise.
 
     Megatron-Bridge's recipes reduce gradients in 16 bits, as the profile's 8-bit variants do.
@@ -478,7 +512,7 @@ def _built(
     return Run(
         row=row,
         request=PlanRequest(
-            model=model,
+            model=as_trained(row, model),
             cluster=nodes,
             framework=framework,
             efficiency=catalog.facts.efficiencies[framework.efficiency][gpu.name],

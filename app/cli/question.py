@@ -60,8 +60,8 @@ class Question:
         _option(
             "--framework",
             _WORK,
-            "fsdp (default), fsdp-2024, composer, deepspeed, megatron, megatron-2025 or "
-            "megatron-lm-2022.",
+            "fsdp (default), fsdp-2024, composer, deepspeed, megatron, megatron-2025, "
+            "megatron-deepspeed or megatron-lm-2022.",
         ),
     ] = None
     sequence_length: Annotated[

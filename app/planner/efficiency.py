@@ -21,20 +21,25 @@ class Efficiency:
     heads `(d / 128) ** attention_head_exponent`.
     `elementwise_hidden` and `elementwise_mlp` are 16-bit passes over an h-wide and an f-wide tensor
     per layer, forward and backward together, outside matrix products.
+    `accumulate_bytes` per parameter go through memory when a microbatch adds its gradients.
     Heads that are no multiple of 8 wide take `attention_unaligned` times as long, and what context
     parallelism takes out of one kernel `cp_attention` more.
+    `grouped_gemm` is the rate of the experts' grouped products over that of a plain one.
     `launch_seconds` is host time per layer and microbatch pass, `launch_routed_seconds` what an MoE
-    layer adds to it, `launch_collective_seconds` a tensor-parallel collective: a floor under
-    compute and its traffic. `launch_exposed` of the first shows even when compute covers it.
-    `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach, and a
-    hop takes `latency_factor` times the link's latency. `gathers_per_layer` is how many collectives
-    gather one layer under ZeRO-3. `step_seconds` is host time per step.
+    layer adds to it (`launch_captured` of that where CUDA graphs replay the layer),
+    `launch_collective_seconds` a tensor-parallel collective: a floor under compute and its traffic.
+    `launch_exposed` of the first shows even when compute covers it.
+    `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach
+    (`exchange_link` all-to-alls between domains), and a hop takes `latency_factor` times the link's
+    latency. `gathers_per_layer` is how many collectives gather one layer under ZeRO-3.
+    `step_seconds` is host time per step.
     `backward_attention` is backward attention time over forward.
     `score_passes`, `logits_passes`, `moe_dispatch_passes` and `optimizer_passes` are passes over
     memory: of unfused attention scores, the loss, the routed copies, the optimizer's states.
     """
 
     gemm: Mapping[str, float]
+    grouped_gemm: float
     hbm: float
     wave: float
     attention: float
@@ -44,13 +49,16 @@ class Efficiency:
     cp_attention: float
     elementwise_hidden: float
     elementwise_mlp: float
+    accumulate_bytes: float
     launch_seconds: float
     launch_exposed: float
     launch_routed_seconds: float
+    launch_captured: float
     launch_collective_seconds: float
     step_seconds: float
     intra_link: float
     inter_link: float
+    exchange_link: float
     score_passes: float
     logits_passes: float
     moe_dispatch_passes: float

@@ -81,6 +81,7 @@ class FrameworkProfile:
     What it sends: `gradient_bytes` and `parameter_bytes` per parameter on the wire,
     `reduce_every_microbatch` (at every microbatch rather than once a step), and the shares of that
     traffic that hide behind compute: `overlap_dp`, `overlap_tp`, `overlap_ep`, `overlap_pp`.
+    `captures_routed` says where CUDA graphs replay MoE layers: never, on NVL72 alone, always.
     `efficiency` names its calibration.
     """
 
@@ -119,5 +120,6 @@ class FrameworkProfile:
     overlap_ep: float
     overlap_pp: float
     efficiency: str
+    captures_routed: Literal["never", "nvl72", "always"] = "never"
     explicit_stages: bool = False
     loading_bytes: float = 0.0

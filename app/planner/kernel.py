@@ -37,6 +37,7 @@ from app.planner.timing import (
     cp_seconds_per_layer,
     ep_seconds_per_layer,
     head_seconds,
+    launch_routed_seconds,
     layer_seconds,
     p2p_seconds,
     tp_seconds_per_layer,
@@ -147,6 +148,8 @@ class StateBytes:
         states = states_of(request, layout)
         self.gathers = states.weights.replicated == 0
         self.moments_sharded = states.moments_sharded
+        self.whole_gradients = states.gradients.replicated > 0
+        self.cut_weights = states.weights.sharded > 0
 
 
 class KeptBytes:
@@ -240,7 +243,7 @@ class Kernel:
         self.exposed_pp = 1 - framework.overlap_pp
         self.uneven = framework.uneven_pipeline
         self.launch = request.efficiency.launch_seconds
-        self.launch_routed = request.efficiency.launch_routed_seconds
+        self.launch_routed = launch_routed_seconds(request)
         self.launch_collective = request.efficiency.launch_collective_seconds
         self.gpus_per_node = request.cluster.gpus_per_node
         # `recomputes` by place; `wanted` are the places a plan may have, of them `cheapest` those

@@ -158,7 +158,14 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
                 )
                 if shared is None:
                     owned = owned_params(stage, ranks, sharded=states.moments_sharded)
-                    shared = kernel.shared_costs.seconds(wire, sharding, pp=pp, owned=owned)
+                    shared = kernel.shared_costs.seconds(
+                        wire,
+                        sharding,
+                        pp=pp,
+                        owned=owned,
+                        whole_gradients=states.whole_gradients,
+                        cut_weights=states.cut_weights,
+                    )
                 behind = costs.least(largest * sequences) / pp
                 seconds = kernel.with_shared(shared, work, behind, fewest)
                 best = min(best, seconds)
@@ -211,7 +218,14 @@ class Visit:
                 (sharding, dp_shard),
                 states=states,
                 ranks=ranks,
-                shared=kernel.shared_costs.seconds(wire, sharding, pp=node.pp, owned=owned),
+                shared=kernel.shared_costs.seconds(
+                    wire,
+                    sharding,
+                    pp=node.pp,
+                    owned=owned,
+                    whole_gradients=states.whole_gradients,
+                    cut_weights=states.cut_weights,
+                ),
                 held=held,
             )
             placement.most = [most(each.plain, held, limit) for each in kept]

@@ -20,6 +20,7 @@ from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_
 from app.planner.memory import (
     SIXTEEN_BIT,
     StageParams,
+    layer_params,
     stage_params,
     states_of,
     tokens_per_rank,
@@ -31,6 +32,9 @@ TILE = 128 * 256
 
 OPERAND_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
 
+
+HGX_GPUS = 8
+"""GPUs of the largest NVLink domain that is one node."""
 
 HEAD_ALIGNMENT = 8
 """16-bit products want rows of 16 bytes, head sizes of 8 values; kernels for less are slower."""
@@ -62,11 +66,14 @@ class Affine:
 NOTHING = Affine(0.0, 0.0)
 
 
-def gemm(request: PlanRequest, precision: str, *, n: float, k: float) -> Affine:
-    """Forward seconds of a product of T x k by k x n, as a function of T."""
+def gemm(request: PlanRequest, precision: str, *, n: float, k: float, rate: float = 1.0) -> Affine:
+    """Forward seconds of a product of T x k by k x n, as a function of T.
+
+    `rate` is the share of a plain product's arithmetic rate that it reaches.
+    """
     gpu, efficiency = request.cluster.gpu, request.efficiency
     peak = gpu.peak_flop_per_second[precision]
-    reached = peak * efficiency.gemm[precision]
+    reached = peak * efficiency.gemm[precision] * rate
     operand = OPERAND_BYTES[precision]
     bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
     per_token = 2 * n * k / reached + (k * operand + n * SIXTEEN_BIT) / bandwidth
@@ -148,19 +155,20 @@ def attention_projections(request: PlanRequest, layout: Degrees) -> Affine:
     return compressed.plus(queries).plus(keys).plus(output)
 
 
-def mlp(request: PlanRequest, layout: Degrees, *, width: float) -> Affine:
+def mlp(request: PlanRequest, layout: Degrees, *, width: float, rate: float = 1.0) -> Affine:
     """Forward seconds of one MLP of that width on one rank's tokens."""
     model, precision = request.model, layout.precision
     h = model.hidden_size
-    up = gemm(request, precision, n=(model.mlp_matrices - 1) * width, k=h)
-    return up.plus(gemm(request, precision, n=h, k=width))
+    up = gemm(request, precision, n=(model.mlp_matrices - 1) * width, k=h, rate=rate)
+    return up.plus(gemm(request, precision, n=h, k=width, rate=rate))
 
 
 def routed_mlp(request: PlanRequest, layout: Degrees) -> Affine:
     """Forward seconds of the router and the experts of one MoE layer, balanced routing.
 
     A rank's share: top_k copies of its tokens (after ep exchange as many as it sent), over the
-    experts it holds. Permutation and its inverse move `moe_dispatch_passes` copies through memory.
+    experts it holds, whose grouped products reach `grouped_gemm` of a plain one's rate. Permutation
+    and its inverse move `moe_dispatch_passes` copies through memory.
     """
     model, moe = request.model, request.model.moe
     if moe is None:
@@ -170,7 +178,7 @@ def routed_mlp(request: PlanRequest, layout: Degrees) -> Affine:
     width = moe.expert_ffn_hidden_size / (1 if whole else layout.tp)
     copies = moe.top_k / (layout.tp if whole else 1)
     held = moe.num_experts / layout.ep
-    one = mlp(request, layout, width=width)
+    one = mlp(request, layout, width=width, rate=efficiency.grouped_gemm)
     experts = Affine(one.per_token * copies, one.fixed * held)
     bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
     moved = efficiency.moe_dispatch_passes * copies * model.hidden_size * SIXTEEN_BIT / bandwidth
@@ -186,7 +194,8 @@ def routed_mlp(request: PlanRequest, layout: Degrees) -> Affine:
 def layer_seconds(request: PlanRequest, layout: Degrees, *, routed: bool) -> LayerSeconds:
     """Forward and backward of one layer as functions of the rank's tokens.
 
-    Backward is twice the products and element-wise passes; attention by its own ratio.
+    Backward is twice the products and element-wise passes (once where weights are frozen) and the
+    accumulation of gradients; attention by its own ratio.
     """
     model, efficiency = request.model, request.efficiency
     products = attention_projections(request, layout)
@@ -201,11 +210,22 @@ def layer_seconds(request: PlanRequest, layout: Degrees, *, routed: bool) -> Lay
     attention = Affine(attention_seconds_per_token(request, layout), 0.0)
     exposed = efficiency.launch_exposed * efficiency.launch_seconds
     products = products.plus(Affine(0.0, exposed))
-    trained = 2.0 if request.workload.task in ("pretrain", "sft") else 1.0
-    return LayerSeconds(
-        forward=products.plus(attention),
-        backward=products.times(trained).plus(attention.times(efficiency.backward_attention)),
-    )
+    backward = attention.times(efficiency.backward_attention)
+    if request.workload.task in ("pretrain", "sft"):
+        backward = backward.plus(products.times(2.0)).plus(
+            accumulation(request, layout, routed=routed)
+        )
+    else:
+        backward = backward.plus(products)
+    return LayerSeconds(forward=products.plus(attention), backward=backward)
+
+
+def accumulation(request: PlanRequest, layout: Degrees, *, routed: bool) -> Affine:
+    """Seconds in which one microbatch adds its gradients of one layer to those before."""
+    efficiency = request.efficiency
+    dense, experts = layer_params(request.model, layout, routed=routed)
+    bandwidth = request.cluster.gpu.hbm_bytes_per_second * efficiency.hbm
+    return Affine(0.0, efficiency.accumulate_bytes * (dense + experts) / bandwidth)
 
 
 def head_seconds(request: PlanRequest, layout: Degrees) -> Affine:
@@ -333,23 +353,33 @@ def cp_seconds_per_layer(request: PlanRequest, layout: Degrees) -> Affine:
     )
 
 
+def other_domains(top_k: int, domains: float) -> float:
+    """Expected number of other domains in which a token of `top_k` random experts has one."""
+    return (domains - 1) * (1 - (1 - 1 / domains) ** top_k)
+
+
 def ep_seconds_per_layer(
     request: PlanRequest, layout: Degrees, *, recompute_fraction: float
 ) -> Affine:
     """Exposed seconds of the all-to-alls of one MoE layer: dispatch and combine, each way.
 
-    The ranks of the group inside the fast domain are reached over it, the rest over the network.
-    Source: GShard, arXiv:2006.16668, section 3.2; volume balanced.
+    The ranks of the group inside the fast domain are reached over it, the rest over the network at
+    `exchange_link` of its rate: a token crosses once to each other domain that has an expert of
+    its, and is copied on there. Routing is balanced.
+    Source: GShard, arXiv:2006.16668, section 3.2; one copy a node: DeepSeek-V3, arXiv:2412.19437,
+    section 3.2.2.
     """
     moe = request.model.moe
     if moe is None or layout.ep == 1:
         return NOTHING
     cluster, efficiency = request.cluster, request.efficiency
     near = min(layout.ep, cluster.domain_size)
-    copies = moe.top_k / layout.tp * request.model.hidden_size * SIXTEEN_BIT
+    payload = request.model.hidden_size * SIXTEEN_BIT / layout.tp
     inner = cluster.intra.bytes_per_second * efficiency.intra_link
-    outer = cluster.inter.bytes_per_second * efficiency.inter_link
-    seconds = copies * max((near - 1) / layout.ep / inner, (layout.ep - near) / layout.ep / outer)
+    outer = cluster.inter.bytes_per_second * efficiency.exchange_link
+    copies = moe.top_k * (near - 1) / layout.ep
+    crossings = other_domains(moe.top_k, layout.ep / near)
+    seconds = payload * max(copies / inner, crossings / outer)
     far = layout.ep > near
     latency = cluster.inter.latency_seconds if far else cluster.intra.latency_seconds
     passes = 2 * (2 + recompute_fraction)
@@ -382,12 +412,14 @@ once within the groups; one hop to every other rank; gradients summed over the r
 class SharedCosts:
     """Data-parallel traffic and update of one request: what no layout changes, worked out once.
 
-    ZeRO-1 and 2 reduce-scatter gradients and all-gather parameters once a step. ZeRO-3 gathers
-    parameters before forward and again before backward, at every microbatch unless the framework
-    keeps them, and reduces gradients: each layer in `gathers_per_layer` collectives, whose ring
-    takes a hop for every other rank, which is what slows large groups. HSDP adds an all-reduce of
-    the shard over replicas.
-    Source: ZeRO, arXiv:1910.02054, section 7; PyTorch FSDP, arXiv:2304.11277, section 3.
+    ZeRO-1 reduce-scatters gradients and all-gathers parameters once a step. Where no whole
+    gradients stand, every microbatch reduces its own; where the weights that compute are made from
+    shards, every microbatch gathers them again, under ZeRO-3 before forward and before backward.
+    Under a pipeline FSDP holds both whole, gathers and reduces once. ZeRO-3 moves each layer in
+    `gathers_per_layer` collectives, whose ring takes a hop for every other rank, which is what
+    slows large groups. HSDP adds an all-reduce of the shard over replicas.
+    Source: ZeRO, arXiv:1910.02054, section 7; PyTorch FSDP, arXiv:2304.11277, section 3; torch
+    distributed/pipelining/stage.py `backward_maybe_with_nosync`.
 
     The update moves states through device memory. Offloaded, gradients go down over PCIe and
     weights come up; the host keeps pace with that.
@@ -444,16 +476,34 @@ class SharedCosts:
             across,
         )
 
-    def seconds(self, wire: Wire, sharding: str, *, pp: int, owned: float) -> SharedSeconds:
-        """Seconds of a sharding, for a rank that updates `owned` parameters."""
+    def seconds(
+        self,
+        wire: Wire,
+        sharding: str,
+        *,
+        pp: int,
+        owned: float,
+        whole_gradients: bool,
+        cut_weights: bool,
+    ) -> SharedSeconds:
+        """Seconds of a sharding, for a rank that updates `owned` parameters.
+
+        `whole_gradients` stand on every rank, `cut_weights` are what weights that compute are made
+        from.
+        """
         gradients, weights, hops, across = wire
         update = owned * self.update_seconds + self.step_seconds
-        if sharding in ("zero1", "zero2"):
-            return 0.0, gradients + weights, update
-        if sharding == "none":
-            return 0.0, gradients + gradients, update
-        traffic = 2 * weights + gradients + 3 * self.gathers / pp * hops
-        if self.every_microbatch:
+        each = self.every_microbatch and not whole_gradients
+        if sharding in ("zero3", "hsdp"):
+            gathers = 1 if whole_gradients else 2
+            traffic = gathers * weights + gradients + (1 + gathers) * self.gathers / pp * hops
+        elif sharding == "none":
+            traffic, across = gradients, gradients
+        elif each and cut_weights:
+            traffic, across = gradients + weights, 0.0
+        else:
+            traffic, across = gradients, weights
+        if each:
             return traffic, across, update
         return 0.0, traffic + across, update
 
@@ -463,6 +513,18 @@ def owned_params(params: StageParams, ranks: ShardGroups, *, sharded: bool) -> f
     if not sharded:
         return params.dense + params.routed
     return params.dense / ranks.dense + params.routed / ranks.routed
+
+
+def launch_routed_seconds(request: PlanRequest) -> float:
+    """Host seconds that an MoE layer adds to one pass: little where CUDA graphs replay it."""
+    framework, gpu, efficiency = request.framework, request.cluster.gpu, request.efficiency
+    seconds = efficiency.launch_routed_seconds
+    beyond_node = gpu.nvlink_domain_size > HGX_GPUS
+    if framework.captures_routed == "always" or (
+        framework.captures_routed == "nvl72" and beyond_node
+    ):
+        return seconds * efficiency.launch_captured
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +567,7 @@ def stage_seconds(
     if layout.tp > 1:
         each += request.efficiency.launch_collective_seconds * 2 * (2 + again)
     launched = (plain + routed) * each
-    launched += routed * request.efficiency.launch_routed_seconds * (3 + fraction)
+    launched += routed * launch_routed_seconds(request) * (3 + fraction)
     compute = max(compute, launched - tp - cp - ep)
     return StageSeconds(compute=compute, tp=tp, cp=cp, ep=ep)
 
@@ -562,9 +624,15 @@ def shared_seconds(request: PlanRequest, layout: Layout) -> SharedSeconds:
     """Data-parallel traffic and update of the first stage, which holds the embedding."""
     ranks = ShardGroups(layout.tp, layout.cp, layout.ep, layout.dp, layout.dp_shard)
     params, costs = stage_params(request, layout, 0), SharedCosts(request)
-    sharded = states_of(request, layout).moments_sharded
-    owned = owned_params(params, ranks, sharded=sharded)
-    return costs.seconds(costs.wire(ranks, params), layout.sharding, pp=layout.pp, owned=owned)
+    states = states_of(request, layout)
+    return costs.seconds(
+        costs.wire(ranks, params),
+        layout.sharding,
+        pp=layout.pp,
+        owned=owned_params(params, ranks, sharded=states.moments_sharded),
+        whole_gradients=states.gradients.replicated > 0,
+        cut_weights=states.weights.sharded > 0,
+    )
 
 
 def assemble(

@@ -15,6 +15,7 @@ ANY_PROFILE: Final = (
     *MEGATRON_PROFILES,
     "deepspeed",
     "composer",
+    "megatron-deepspeed",
     "megatron-lm-2022",
 )
 ONE: Final = (1,)

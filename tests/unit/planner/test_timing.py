@@ -1,0 +1,117 @@
+"""Terms of the step time, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.planner.request import PlanRequest
+from app.planner.timing import (
+    SharedSeconds,
+    accumulation,
+    ep_seconds_per_layer,
+    launch_routed_seconds,
+    layer_seconds,
+    other_domains,
+    routed_mlp,
+    shared_seconds,
+)
+from tests.unit.planner.builders import layout, request
+
+MOE = "qwen3-235b-a22b"
+
+
+def traffic(asked: PlanRequest, **fields: object) -> SharedSeconds:
+    """Per microbatch, per step, update."""
+    return shared_seconds(asked, layout(asked, **fields))
+
+
+def test_gradients_are_added_once_a_microbatch_whatever_its_tokens() -> None:
+    asked = request(framework="megatron")
+    one = accumulation(asked, layout(asked, tp=1), routed=False)
+    four = accumulation(asked, layout(asked, tp=4), routed=False)
+    assert one.per_token == 0
+    assert one.fixed > 3.9 * four.fixed
+
+
+def test_frozen_weights_have_no_gradients_to_add() -> None:
+    full, lora = request(framework="megatron"), request(framework="megatron", task="lora")
+    added = accumulation(full, layout(full), routed=False).fixed
+    products = layer_seconds(lora, layout(lora), routed=False)
+    trained = layer_seconds(full, layout(full), routed=False)
+    assert trained.backward.fixed == pytest.approx(2 * products.backward.fixed + added)
+
+
+@pytest.mark.parametrize(
+    ("top_k", "domains", "reached"), [(8, 1, 0.0), (1, 2, 0.5), (2, 2, 0.75), (8, 4, 2.7)]
+)
+def test_a_token_crosses_once_to_each_other_domain(
+    top_k: int, domains: int, reached: float
+) -> None:
+    """As many as `top_k` draws reach, never more than there are."""
+    assert other_domains(top_k, domains) == pytest.approx(reached, abs=0.01)
+    assert other_domains(1000, domains) == pytest.approx(domains - 1)
+
+
+def test_an_exchange_across_nodes_costs_more_than_inside() -> None:
+    asked = request(MOE, framework="megatron", nodes=4, batch=512)
+    inside = ep_seconds_per_layer(asked, layout(asked, ep=8), recompute_fraction=0.0)
+    across = ep_seconds_per_layer(asked, layout(asked, ep=32), recompute_fraction=0.0)
+    assert 0 < inside.per_token < across.per_token
+    assert 0 < inside.fixed < across.fixed
+
+
+def test_grouped_products_reach_less_than_plain_ones() -> None:
+    asked = request(MOE, framework="megatron", nodes=4, batch=512)
+    plain = replace(asked, efficiency=replace(asked.efficiency, grouped_gemm=1.0))
+    half = replace(asked, efficiency=replace(asked.efficiency, grouped_gemm=0.5))
+    laid = layout(asked, ep=8)
+    assert routed_mlp(plain, laid).per_token < routed_mlp(half, laid).per_token
+
+
+@pytest.mark.parametrize(
+    ("captures", "gpu", "captured"),
+    [
+        ("never", "GB200-186GB", False),
+        ("nvl72", "GB200-186GB", True),
+        ("nvl72", "B200-SXM-180GB", False),
+        ("always", "B200-SXM-180GB", True),
+    ],
+)
+def test_cuda_graphs_take_host_time_away(captures: str, gpu: str, captured: bool) -> None:
+    asked = request(MOE, framework="megatron", gpu=gpu, nodes=4, batch=512)
+    framework = replace(asked.framework, captures_routed=captures)
+    efficiency = replace(asked.efficiency, launch_routed_seconds=1e-3, launch_captured=0.25)
+    asked = replace(asked, framework=framework, efficiency=efficiency)
+    assert launch_routed_seconds(asked) == (2.5e-4 if captured else 1e-3)
+
+
+def test_zero2_of_fsdp_gathers_once_and_reduces_every_microbatch() -> None:
+    """FSDP makes the weights that compute from shards: two transfers where ZeRO-3 has three."""
+    asked = request(nodes=2)
+    two, three = traffic(asked, sharding="zero2"), traffic(asked, sharding="zero3")
+    assert 0 < two[0] < three[0]
+    assert two[1] == three[1] == 0
+
+
+def test_zero2_of_deepspeed_in_fp16_reduces_once_a_step() -> None:
+    """Whole fp16 gradients stand, and so do the weights."""
+    asked = request(framework="deepspeed", nodes=2)
+    once = traffic(asked, sharding="zero2", precision="fp16")
+    assert once[0] == 0
+    assert once[1] > 0
+
+
+def test_zero2_of_deepspeed_in_bf16_gathers_once_a_step() -> None:
+    asked = request(framework="deepspeed", nodes=2)
+    each = traffic(asked, sharding="zero2", precision="bf16")
+    assert each[0] > 0
+    assert each[1] > 0
+
+
+def test_fsdp_under_a_pipeline_moves_everything_once_a_step() -> None:
+    asked = request(nodes=2)
+    piped = traffic(asked, sharding="zero3", pp=2)
+    assert piped[0] == 0
+    assert piped[1] > 0
