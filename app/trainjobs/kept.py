@@ -29,8 +29,10 @@ def recorded_variables(text: str) -> dict[str, str]:
 
 
 def _recorded(text: str) -> list[Mapping[str, Any]]:
+    if not text:
+        return []
     try:
-        listed = orjson.loads(text or "[]")
+        listed = orjson.loads(text)
     except (ValueError, RecursionError):
         return []
     return [
