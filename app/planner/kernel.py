@@ -165,6 +165,10 @@ class KeptBytes:
         self.plain = plain
 
 
+LayerBytes = tuple[float, float, float, float]
+"""What a dense and an MoE layer keep of a sequence, and what each in work holds beside."""
+
+
 class Ring:
     """What (tp, cp) decides: context-parallel traffic and activations."""
 
@@ -173,6 +177,7 @@ class Ring:
         self.logits = logits
         self.traffic: dict[str, Traffic] = {}
         self.activations: dict[tuple[str, str], tuple[float, float]] = {}
+        self.layers: dict[str, list[LayerBytes]] = {}
         self.kept: dict[str, dict[int, list[KeptBytes]]] = {}
 
 
@@ -562,16 +567,31 @@ class Kernel:
         found = row.get(pp)
         if found is None:
             kinds = self.stage_kinds(pp)
-            found = [
-                self._kept(kinds, self._bytes_kept(tensor, ring, precision, recompute), ring.logits)
-                for recompute in self.recomputes
-            ]
+            layers = self.layers_keep(tensor, ring, precision)
+            found = [self._kept(kinds, layer, ring.logits) for layer in layers]
             row[pp] = found
         return found
 
-    def _bytes_kept(
-        self, tensor: Tensor, ring: Ring, precision: str, recompute: str
-    ) -> tuple[float, float, float, float]:
+    def layers_keep(self, tensor: Tensor, ring: Ring, precision: str) -> list[LayerBytes]:
+        """Bytes of a sequence on a layer of each sort, by recomputation."""
+        found = ring.layers.get(precision)
+        if found is None:
+            found = [
+                self._bytes_kept(tensor, ring, precision, recompute)
+                for recompute in self.recomputes
+            ]
+            ring.layers[precision] = found
+        return found
+
+    def first_keeps(self, kind: StageKind, layer: LayerBytes, pp: int, logits: float) -> float:
+        """Bytes of a sequence on the first stage, under the plain schedule."""
+        plain, routed, again_plain, again_routed = layer
+        work = again_routed if kind.routed else again_plain
+        if kind.last:
+            work += logits
+        return ((kind.plain * plain + kind.routed * routed) * pp + work) * self.fragmented
+
+    def _bytes_kept(self, tensor: Tensor, ring: Ring, precision: str, recompute: str) -> LayerBytes:
         """What a dense and an MoE layer keep of a sequence, and what one in work holds beside."""
         plain, routed = self.activation(tensor, ring, precision, recompute)
         exchanged = exchanged_bytes(self.request, Sketch(tp=tensor.tp, cp=ring.cp))
@@ -580,9 +600,7 @@ class Kernel:
         again_plain, again_routed = self.activation(tensor, ring, precision, "none")
         return plain, routed, again_plain, again_routed + exchanged
 
-    def _kept(
-        self, kinds: list[StageKind], layer: tuple[float, float, float, float], logits: float
-    ) -> KeptBytes:
+    def _kept(self, kinds: list[StageKind], layer: LayerBytes, logits: float) -> KeptBytes:
         plain, routed, again_plain, again_routed = layer
         pp = kinds[-1].index + kinds[-1].count
         kept: list[float] = []

@@ -292,6 +292,8 @@ def _on_host(
 
     Gradients move after they were reduced, so a rank keeps only its shard of them.
     """
+    if not moved:
+        return NO_BYTES
     framework, group = request.framework, dense_shard_group(layout)
     kept = [each.replicated for each in moved if each is not states.gradients]
     steady = Bytes(replicated=sum(kept), sharded=sum(each.sharded for each in moved))

@@ -130,8 +130,9 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     smallest = axes.microbatches[0]
     free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
     best = INFEASIBLE
+    kind, ring = kernel.stage_kinds(pp)[0], group.ring
     for precision in axes.precisions:
-        rows = kernel.kept(group.tensor, group.ring, pp, precision)
+        layers = kernel.layers_keep(group.tensor, ring, precision)
         dp_shard = 0
         for sharding, shard in axes.shardings:
             if shard != dp_shard:
@@ -143,7 +144,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
             room = free - kernel.device_bytes(states, stage, ranks)
             shared: SharedSeconds | None = None
             for recompute in kernel.wanted:
-                each = rows[recompute].plain[0]
+                each = kernel.first_keeps(kind, layers[recompute], pp, ring.logits)
                 if smallest * each > room:
                     continue
                 largest = smallest
@@ -510,9 +511,15 @@ def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
     axes, pp = node.axes, node.pp
     stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
     least = INFEASIBLE
+    kind, ring = kernel.stage_kinds(pp)[0], group.ring
     for precision in axes.precisions:
-        rows = kernel.kept(group.tensor, group.ring, pp, precision)
-        kept = min([rows[recompute].plain[0] for recompute in kernel.wanted])
+        layers = kernel.layers_keep(group.tensor, ring, precision)
+        kept = min(
+            [
+                kernel.first_keeps(kind, layers[recompute], pp, ring.logits)
+                for recompute in kernel.wanted
+            ]
+        )
         for sharding, dp_shard in axes.shardings:
             ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
             states = kernel.states(precision, piped=pp > 1, ranks=ranks.dense)[sharding]
