@@ -251,21 +251,22 @@ class Kernel:
         self.launch_routed = launch_routed_seconds(request)
         self.launch_collective = request.efficiency.launch_collective_seconds
         self.gpus_per_node = request.cluster.gpus_per_node
-        # `recomputes` by place; `wanted` are the places a plan may have, of them `cheapest` those
-        # that no other undercuts.
+        # `recomputes` by place; `wanted` are the places a plan may have.
         self.recomputes: list[str] = list(framework.kept)
         pin = request.pins.recompute
         self.wanted: list[int] = [
             place for place, kind in enumerate(self.recomputes) if pin in (None, kind)
         ]
-        self.cheapest: list[int] = [
-            place for place in self.wanted if self.recomputes[place] == "none"
-        ] or self.wanted
+        # Without recomputation first: no other undercuts it.
+        self.ordered: list[int] = sorted(
+            self.wanted, key=lambda place: self.recomputes[place] != "none"
+        )
         self.fractions: list[float] = [
             float(framework.recompute_flop_fraction[kind]) for kind in framework.kept
         ]
         self._tensors: dict[tuple[int, bool], Tensor] = {}
         self._stages: dict[int, list[StageKind]] = {}
+        self._leanest: dict[tuple[str, bool], tuple[float, float]] = {}
         self._states: dict[tuple[str, bool, int], dict[str, StateBytes]] = {}
 
     def group(self, tp: int, cp: int, ep: int, *, sequence_parallel: bool) -> Group:
@@ -505,6 +506,19 @@ class Kernel:
                 sketch = Sketch(pp=pp, dp=ranks, sharding=sharding, precision=precision)
                 found[sharding] = StateBytes(self.request, sketch)
             self._states[key] = found
+        return found
+
+    def leanest_states(self, precision: str, *, piped: bool) -> tuple[float, float]:
+        """The least any sharding replicates, and the least any shards, in bytes per parameter."""
+        key = (precision, piped)
+        found = self._leanest.get(key)
+        if found is None:
+            table = self.states(precision, piped=piped, ranks=1)
+            found = (
+                min([each.replicated for each in table.values()]),
+                min([each.sharded for each in table.values()]),
+            )
+            self._leanest[key] = found
         return found
 
     def stage_params(self, tensor: Tensor, experts: Experts, pp: int) -> list[StageParams]:

@@ -2,7 +2,8 @@
 
 A node (tp, pp, cp, ep) waits in a heap under a lower bound on every step in it. Popped, it is
 looked at more closely, a level at a time, and waits again under the sharper bound:
-    degrees  compute, layer traffic and bubble of the cheapest recomputation (`node_bound`)
+    degrees  compute, layer traffic and bubble of what the leanest states leave room for
+             (`node_bound`)
     stage    the same of what the first stage has room for, and shared costs (`first_bound`)
     room     of what every stage has room for (`Visit.promising`)
     leaves   every sharding and vpp, the most promising first (`search_node`)
@@ -49,7 +50,7 @@ from app.planner.request import (
     keep_going,
     never,
 )
-from app.planner.space import Node, fills, groups, leaf, moving_parts, precision_choices
+from app.planner.space import Node, fills, groups, leaf, moving_parts
 from app.planner.timing import ShardGroups, SharedSeconds, owned_params
 
 INFEASIBLE = float("inf")
@@ -322,24 +323,41 @@ def work_bound(
     return (work + bubble) / node.pp
 
 
-def node_bound(kernel: Kernel, node: Node, passes: list[PassCosts]) -> float:
-    """A lower bound on the step of every leaf of a node, memory and shared costs aside.
+def node_bound(kernel: Kernel, group: Group, node: Node, room: tuple[float, float]) -> float:
+    """A lower bound on the step of every leaf of a node whose states could leave room.
 
-    `passes` are those of its group that no other undercuts, in every precision of the request.
+    The first stage holds at least the leanest states over all ranks that could share them, and one
+    microbatch as each recomputation keeps it. Where what no other undercuts has room, its seconds
+    bound the others'.
     """
-    axes = node.axes
+    axes, pp = node.axes, node.pp
+    stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
+    ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, node.dp)
+    kind, ring = kernel.stage_kinds(pp)[0], group.ring
+    smallest = axes.microbatches[0]
     sequences = kernel.length / node.cp
     per_replica = kernel.batch // node.dp
+    tokens, fewest = per_replica * sequences, per_replica // axes.microbatches[-1]
     best = INFEASIBLE
-    for costs in passes:
-        seconds = work_bound(
-            costs,
-            node,
-            tokens=per_replica * sequences,
-            fewest=per_replica // axes.microbatches[-1],
-            shortest=axes.microbatches[0] * sequences,
-        )
-        best = min(best, seconds)
+    for precision in axes.precisions:
+        replicated, sharded = kernel.leanest_states(precision, piped=pp > 1)
+        held = stage.dense * (replicated + sharded / ranks.dense)
+        held += stage.routed * (replicated + sharded / ranks.routed)
+        free = (room[0] - kernel.context - held) / smallest
+        layers = kernel.layers_keep(group.tensor, ring, precision)
+        for recompute in kernel.ordered:
+            if kernel.first_keeps(kind, layers[recompute], pp, ring.logits) > free:
+                continue
+            seconds = work_bound(
+                kernel.passes(group, precision, recompute),
+                node,
+                tokens=tokens,
+                fewest=fewest,
+                shortest=smallest * sequences,
+            )
+            best = min(best, seconds)
+            if kernel.recomputes[recompute] == "none":
+                break
     return best * LOWERED
 
 
@@ -416,23 +434,20 @@ def group_of(kernel: Kernel, node: Node) -> Group:
 def best_layout(request: PlanRequest, *, stop: Stop = never) -> Incumbent:
     """The best leaf of the whole space; its `layout` is `None` when nothing legal fits."""
     kernel, best, room = Kernel(request), Incumbent(), room_of(request)
-    precisions = precision_choices(request, aligned=True)
     waiting: list[tuple[float, int]] = []
     nodes: list[Node] = []
     owners: list[Group] = []
     for members in groups(request):
         keep_going(stop)
         group = group_of(kernel, members[0])
-        passes = [
-            kernel.passes(group, precision, recompute)
-            for precision in precisions
-            for recompute in kernel.cheapest
-        ]
         for node in members:
-            waiting.append((node_bound(kernel, node, passes), len(nodes)))
+            best.configurations += node.axes.leaves
+            bound = node_bound(kernel, group, node, room)
+            if bound == INFEASIBLE:
+                continue
+            waiting.append((bound, len(nodes)))
             nodes.append(node)
             owners.append(group)
-            best.configurations += node.axes.leaves
     heapify(waiting)
     looked = [False] * len(nodes)
     visits: dict[int, Visit] = {}
