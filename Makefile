@@ -104,11 +104,10 @@ soak: setup ## Answer a million reviews in one process; its memory must stay (te
 compiled: setup ## Compile the planner in place (needs a C compiler); `make pure` goes back
 	TRAINJOB_ADVISOR_COMPILED=1 $(BIN)/python setup.py --quiet build_ext --inplace
 
-test-compiled: ## Compile the planner, run its tests on that form, and go back
+test-compiled: ## Compile the planner, run the unit and property tests on that form, and go back
 	$(MAKE) compiled
 	$(BIN)/python -c 'from app.planner import form; assert form() == "compiled", form()' \
-	  && $(BIN)/python -m pytest -n 2 tests/unit/planner tests/property/test_search.py \
-	       tests/exhaustive tests/golden; \
+	  && $(BIN)/python -m pytest -n 2 tests/unit tests/property tests/exhaustive tests/golden; \
 	  status=$$?; $(MAKE) pure; exit $$status
 
 pure: ## Remove the compiled planner: the plain source runs again

@@ -243,7 +243,8 @@ def _attention(fields: Fields, latent: LatentAttention | None, *, all_heads: boo
     if value not in ("mha", "gqa", "mla"):
         message = f"`attention` must be `mha`, `gqa` or `mla`, not {shown(value)}"
         fields.wrong("attention", value, message)
-    elif (value == "mla") != (latent is not None):
+        return cast("Attention", plain)
+    if (value == "mla") != (latent is not None):
         message = "`attention` must be `mla` exactly when `latent` gives its sizes"
         fields.wrong("attention", value, message)
     return cast("Attention", value)

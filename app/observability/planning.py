@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from threading import Lock
 from time import perf_counter
@@ -111,8 +111,18 @@ class Keys:
         )
 
 
+WRITTEN_OUT: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
+"""orjson reads a dataclass's fields from its memory, which the compiled planner lays out anew."""
+
+
 def _text(fact: object) -> bytes:
-    return kept(orjson.dumps(fact, default=dict, option=orjson.OPT_NON_STR_KEYS))
+    return kept(orjson.dumps(fact, default=_plain, option=WRITTEN_OUT))
+
+
+def _plain(value: Any) -> dict[Any, Any]:
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return dict(value)
 
 
 def _others(kind: type[Any], *named: str) -> Callable[[Any], Any]:
