@@ -29,3 +29,13 @@ def test_every_make_target_exists() -> None:
     named = re.findall(r"(?:`|\$ )make ([a-z-]+)", README)
     assert named
     assert set(named) <= targets
+
+
+def test_the_accuracy_is_that_of_the_page() -> None:
+    """Every set of the README has the runs and errors of docs/accuracy.md, in some row of it."""
+    page = (ROOT / "docs/accuracy.md").read_text()
+    sets = re.findall(r"^\| .* \| ([\d,]+) \| ([\d.]+) % \| ([\d.]+) % \|$", README, re.MULTILINE)
+    assert len(sets) == 6
+    for runs, error, left_out in sets:
+        row = rf"\| {runs.replace(',', '')} \| [\d.]+% \| {error}% \| {left_out}% \|"
+        assert re.search(row, page), (runs, error, left_out)
