@@ -72,8 +72,8 @@ def test_a_kubeflow_job_is_stored_with_its_plan_as_environment(
 def test_a_job_with_its_own_layout_keeps_it_and_gets_defaults(
     cluster: ApiServer, namespace: str
 ) -> None:
-    spec = cluster.create(namespace, vsr_job(tpDegree=4, ppDegree=2)).document["spec"]
-    assert (spec["tpDegree"], spec["ppDegree"], spec["cpDegree"]) == (4, 2, 1)
+    spec = cluster.create(namespace, vsr_job(tpDegree=8, ppDegree=2)).document["spec"]
+    assert (spec["tpDegree"], spec["ppDegree"], spec["cpDegree"]) == (8, 2, 1)
     assert spec["precision"] == "bf16"
     assert spec["checkpoint"] == {
         "enabled": True,
