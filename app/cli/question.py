@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from app.cli.refuse import bad_input
+from app.cli.refuse import WORKLOAD, bad_input, flag_of
 
 _MODEL, _CLUSTER, _WORK, _SEARCH = "Model", "Cluster", "Workload", "Search"
 
@@ -119,7 +119,7 @@ class Question:
             "model": self._model(),
             **{name: getattr(self, name) for name in same},
             "fabric": fabric(self.fabric),
-            "workload": {name: getattr(self, name) for name in _WORKLOAD},
+            "workload": {name: getattr(self, name) for name in WORKLOAD},
             "pins": key_values(self.pin or (), flag="--pin"),
         }
         body["workload"] = {k: v for k, v in body["workload"].items() if v is not None}
@@ -139,16 +139,6 @@ class Question:
         if not described:
             return self.model
         return described | ({"name": self.model} if self.model else {})
-
-
-_WORKLOAD = (
-    "sequence_length",
-    "global_batch_size",
-    "task",
-    "lora_rank",
-    "optimizer",
-    "offload",
-)
 
 
 def with_question(function: Callable[..., None]) -> Callable[..., None]:
@@ -174,11 +164,6 @@ def with_question(function: Callable[..., None]) -> Callable[..., None]:
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = function.__doc__
     return command
-
-
-def flag_of(name: str) -> str:
-    """The flag that sets a field."""
-    return f"--{name.replace('_', '-')}"
 
 
 def fabric(text: str | None) -> str | Mapping[str, float] | None:

@@ -13,13 +13,29 @@ OK, NO, BAD_INPUT = 0, 1, 2
 """Exit codes: answered (yes), answered no (denied, nothing fits), could not be asked."""
 
 
+WORKLOAD: Final = (
+    "sequence_length",
+    "global_batch_size",
+    "task",
+    "lora_rank",
+    "optimizer",
+    "offload",
+)
+"""Keys of a request's workload, each a flag of its own."""
+
+
+def flag_of(name: str) -> str:
+    """The flag that sets a field."""
+    return f"--{name.replace('_', '-')}"
+
+
 FLAGS: Final[Mapping[str, str]] = {
     "deadline_hours": "--deadline",
     "budget_usd": "--budget",
     "workload": "the workload flags",
     "pins": "--pin",
 } | {
-    name: f"--{name.replace('_', '-')}"
+    name: flag_of(name)
     for name in (
         "model",
         "hf_config",
@@ -30,12 +46,7 @@ FLAGS: Final[Mapping[str, str]] = {
         "fabric",
         "instance_type",
         "framework",
-        "sequence_length",
-        "global_batch_size",
-        "task",
-        "lora_rank",
-        "optimizer",
-        "offload",
+        *WORKLOAD,
         "launcher",
         "layout",
         "tokens",

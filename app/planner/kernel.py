@@ -34,11 +34,13 @@ from app.planner.timing import (
     ShardGroups,
     SharedCosts,
     SharedSeconds,
+    Wire,
     cp_seconds_per_layer,
     ep_seconds_per_layer,
     head_seconds,
     launch_routed_seconds,
     layer_seconds,
+    owned_params,
     p2p_seconds,
     tp_seconds_per_layer,
 )
@@ -467,6 +469,26 @@ class Kernel:
             tensor.crossings[pp] = found
         return found
 
+    def shared(
+        self,
+        wire: Wire,
+        states: StateBytes,
+        ranks: ShardGroups,
+        stage: StageParams,
+        *,
+        sharding: str,
+        pp: int,
+    ) -> SharedSeconds:
+        """Data-parallel traffic and update of a sharding, of the first stage, as in `timing`."""
+        return self.shared_costs.seconds(
+            wire,
+            sharding,
+            pp=pp,
+            owned=owned_params(stage, ranks, sharded=states.moments_sharded),
+            whole_gradients=states.whole_gradients,
+            cut_weights=states.cut_weights,
+        )
+
     def exposed(self, shared: SharedSeconds, *, microbatches: int, slowest: float) -> float:
         """Data-parallel seconds that compute does not hide, and the update. At least zero."""
         per_microbatch, per_step, update = shared
@@ -493,7 +515,7 @@ class Kernel:
         waited = hidden - stage + per_step
         hidden = max(hidden, wire)
         hidden += per_step * self.unhidden
-        return ((max(hidden, waited)) + update) * LOWERED
+        return (max(hidden, waited) + update) * LOWERED
 
     def states(self, precision: str, *, piped: bool, ranks: int) -> dict[str, StateBytes]:
         """Bytes per parameter by sharding, over `ranks`, which only offloading asks for."""
@@ -597,13 +619,19 @@ class Kernel:
             ring.layers[precision] = found
         return found
 
-    def first_keeps(self, kind: StageKind, layer: LayerBytes, pp: int, logits: float) -> float:
-        """Bytes of a sequence on the first stage, under the plain schedule."""
+    def stage_keeps(self, kind: StageKind, layer: LayerBytes, logits: float) -> tuple[float, float]:
+        """Bytes of a sequence on a stage: once per microbatch in flight, and for that in work."""
         plain, routed, again_plain, again_routed = layer
         work = again_routed if kind.routed else again_plain
         if kind.last:
             work += logits
-        return ((kind.plain * plain + kind.routed * routed) * pp + work) * self.fragmented
+        kept = kind.plain * plain + kind.routed * routed
+        return kept * self.fragmented, work * self.fragmented
+
+    def first_keeps(self, kind: StageKind, layer: LayerBytes, pp: int, logits: float) -> float:
+        """Bytes of a sequence on the first stage, under the plain schedule."""
+        kept, once = self.stage_keeps(kind, layer, logits)
+        return kept * pp + once
 
     def _bytes_kept(self, tensor: Tensor, ring: Ring, precision: str, recompute: str) -> LayerBytes:
         """What a dense and an MoE layer keep of a sequence, and what one in work holds beside."""
@@ -615,17 +643,12 @@ class Kernel:
         return plain, routed, again_plain, again_routed + exchanged
 
     def _kept(self, kinds: list[StageKind], layer: LayerBytes, logits: float) -> KeptBytes:
-        plain, routed, again_plain, again_routed = layer
         pp = kinds[-1].index + kinds[-1].count
         kept: list[float] = []
         once: list[float] = []
         both: list[float] = []
         for kind in kinds:
-            each = (kind.plain * plain + kind.routed * routed) * self.fragmented
-            work = again_routed if kind.routed else again_plain
-            if kind.last:
-                work += logits
-            work *= self.fragmented
+            each, work = self.stage_keeps(kind, layer, logits)
             kept.append(each)
             once.append(work)
             both.append(each * (pp - kind.index) + work)

@@ -51,7 +51,7 @@ from app.planner.request import (
     never,
 )
 from app.planner.space import Node, fills, groups, leaf, moving_parts
-from app.planner.timing import ShardGroups, SharedSeconds, owned_params
+from app.planner.timing import ShardGroups, SharedSeconds
 
 INFEASIBLE = float("inf")
 
@@ -159,15 +159,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
                     costs, node, tokens=tokens, fewest=fewest, shortest=smallest * sequences
                 )
                 if shared is None:
-                    owned = owned_params(stage, ranks, sharded=states.moments_sharded)
-                    shared = kernel.shared_costs.seconds(
-                        wire,
-                        sharding,
-                        pp=pp,
-                        owned=owned,
-                        whole_gradients=states.whole_gradients,
-                        cut_weights=states.cut_weights,
-                    )
+                    shared = kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=pp)
                 behind = costs.least(largest * sequences) / pp
                 seconds = kernel.with_shared(shared, work, behind, fewest)
                 best = min(best, seconds)
@@ -213,21 +205,14 @@ class Visit:
             held = [fixed + kernel.device_bytes(states, stage, ranks) for stage in self.stages]
             if max(held) > limit or not self.hosted(states, ranks):
                 continue
-            owned = owned_params(self.stages[0], ranks, sharded=states.moments_sharded)
-            wire = kernel.shared_costs.wire(ranks, self.stages[0])
+            stage = self.stages[0]
+            wire = kernel.shared_costs.wire(ranks, stage)
             placement = Placement(
                 precision,
                 (sharding, dp_shard),
                 states=states,
                 ranks=ranks,
-                shared=kernel.shared_costs.seconds(
-                    wire,
-                    sharding,
-                    pp=node.pp,
-                    owned=owned,
-                    whole_gradients=states.whole_gradients,
-                    cut_weights=states.cut_weights,
-                ),
+                shared=kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=node.pp),
                 held=held,
             )
             placement.most = [most(each.plain, held, limit) for each in kept]
@@ -323,7 +308,7 @@ def work_bound(
     return (work + bubble) / node.pp
 
 
-def node_bound(kernel: Kernel, group: Group, node: Node, room: tuple[float, float]) -> float:
+def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     """A lower bound on the step of every leaf of a node whose states could leave room.
 
     The first stage holds at least the leanest states over all ranks that could share them, and one
@@ -343,7 +328,7 @@ def node_bound(kernel: Kernel, group: Group, node: Node, room: tuple[float, floa
         replicated, sharded = kernel.leanest_states(precision, piped=pp > 1)
         held = stage.dense * (replicated + sharded / ranks.dense)
         held += stage.routed * (replicated + sharded / ranks.routed)
-        free = (room[0] - kernel.context - held) / smallest
+        free = (limit - kernel.context - held) / smallest
         layers = kernel.layers_keep(group.tensor, ring, precision)
         for recompute in kernel.ordered:
             if kernel.first_keeps(kind, layers[recompute], pp, ring.logits) > free:
@@ -442,7 +427,7 @@ def best_layout(request: PlanRequest, *, stop: Stop = never) -> Incumbent:
         group = group_of(kernel, members[0])
         for node in members:
             best.configurations += node.axes.leaves
-            bound = node_bound(kernel, group, node, room)
+            bound = node_bound(kernel, group, node, room[0])
             if bound == INFEASIBLE:
                 continue
             waiting.append((bound, len(nodes)))

@@ -53,11 +53,11 @@ def kept_variables(job: Job, old: Job, path: Path) -> Keeps | None:
     record = texts_at(old, *ANNOTATIONS).get(labels.ENVIRONMENT, "")
     if not record or texts_at(job, *ANNOTATIONS).get(labels.ENVIRONMENT) != record:
         return None
-    present = {each.get("name") for each in _entries(job, path)}
+    present = {each["name"] for _, each in _entries(job, path)}
     ours = recorded_variables(record)
     missing = {
         each["name"]: each
-        for each in _entries(old, path)
+        for _, each in _entries(old, path)
         if _is_ours(each, ours) and each["name"] not in present
     }
     operations = append_operations(job, path, list(missing.values()))
@@ -78,12 +78,7 @@ def our_entries(job: Job, path: Path) -> dict[str, int]:
     ours = recorded_variables(texts_at(job, *ANNOTATIONS).get(labels.ENVIRONMENT, ""))
     if not ours:
         return {}
-    listed = value_at(job, *path)
-    last = {
-        each["name"]: (index, each)
-        for index, each in enumerate(listed if isinstance(listed, list) else ())
-        if isinstance(each, Mapping) and isinstance(each.get("name"), str)
-    }
+    last = {each["name"]: (index, each) for index, each in _entries(job, path)}
     return {name: index for name, (index, each) in last.items() if _is_ours(each, ours)}
 
 
@@ -102,11 +97,12 @@ def leftover_warnings(job: Job, path: Path) -> tuple[str, ...]:
     return (f"{shown}{more} came from an earlier plan and are not part of this one; delete them",)
 
 
-def _entries(job: Job, path: Path) -> Iterator[Mapping[str, Any]]:
+def _entries(job: Job, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The named entries of the list at `path`, each with its place."""
     found = value_at(job, *path)
-    for each in found if isinstance(found, list) else ():
+    for index, each in enumerate(found if isinstance(found, list) else ()):
         if isinstance(each, Mapping) and isinstance(each.get("name"), str):
-            yield each
+            yield index, each
 
 
 def _is_ours(entry: Mapping[str, Any], ours: Mapping[str, str]) -> bool:
