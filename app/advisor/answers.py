@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from app.planner.architecture import ModelArchitecture
+from app.planner.explain import alternatives
 from app.planner.hardware import Cluster
 from app.planner.layout import Layout
 from app.planner.request import (
@@ -44,7 +45,9 @@ def plan_body(outcome: Plan | NoFeasiblePlan, *, duration_seconds: float) -> Jso
     return {
         "layout": layout_body(outcome.layout),
         "estimate": judged_body(outcome.estimate),
-        "alternatives": [_alternative(one) for one in outcome.alternatives],
+        "alternatives": [
+            _alternative(one) for one in alternatives(outcome.request, outcome.estimate)
+        ],
         "search": search,
         "explanation": outcome.explanation,
         **question_body(outcome.request),

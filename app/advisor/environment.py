@@ -169,7 +169,6 @@ def _as_plan(judged: EstimateAnswer) -> Plan:
     return Plan(
         layout=judged.estimate.layout,
         estimate=judged.estimate,
-        alternatives=(),
         search=NOT_SEARCHED,
         explanation="",
         request=judged.request,

@@ -11,6 +11,7 @@ from app.cli.screen import bar, fancy, heading, say, table
 from app.planner.explain import (
     MEMORY_WORDS,
     TIME_WORDS,
+    alternatives,
     estimate_line,
     gib,
     headline,
@@ -19,6 +20,7 @@ from app.planner.explain import (
 )
 from app.planner.layout import Layout
 from app.planner.request import (
+    Alternative,
     Estimate,
     NoFeasiblePlan,
     Plan,
@@ -60,7 +62,7 @@ def _show_feasible(screen: Console, plan: Plan) -> None:
     heading(screen, "Why")
     repeated = f"{headline(plan)}, {short_seconds(plan.estimate.step_time_seconds)} a step."
     say(screen, plan.explanation.removeprefix(repeated).strip())
-    _show_alternatives(screen, plan)
+    _show_alternatives(screen, plan, alternatives(plan.request, plan.estimate))
     _show_list(screen, "Assumptions", plan.estimate.assumptions)
 
 
@@ -177,11 +179,11 @@ def _print_terms(
     screen.print(terms)
 
 
-def _show_alternatives(screen: Console, plan: Plan) -> None:
-    if not plan.alternatives:
+def _show_alternatives(screen: Console, plan: Plan, lost: Sequence[Alternative]) -> None:
+    if not lost:
         return
     heading(screen, "Runners-up")
-    for one in plan.alternatives:
+    for one in lost:
         estimate = one.estimate
         step = f"{estimate.step_time_seconds / plan.estimate.step_time_seconds - 1:+.1%} step"
         held = f"{gib(estimate.memory.total)} GiB"

@@ -272,7 +272,6 @@ def explained(request: PlanRequest, best: Estimate, stats: SearchStats) -> Plan:
     return Plan(
         layout=best.layout,
         estimate=best,
-        alternatives=alternatives(request, best),
         search=stats,
         explanation=" ".join(sentences(request, best, stats)),
         request=request,

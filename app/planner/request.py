@@ -189,11 +189,13 @@ class SearchStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The best layout, with what it should do and why it was chosen."""
+    """The best layout, with what it should do and why it was chosen.
+
+    What its neighbours lose is asked for apart (`explain.alternatives`): only people read it.
+    """
 
     layout: Layout
     estimate: Estimate
-    alternatives: tuple[Alternative, ...]
     search: SearchStats
     explanation: str
     request: PlanRequest

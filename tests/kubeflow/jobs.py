@@ -197,7 +197,6 @@ def plan(layout: Layout = LAYOUT, *, global_batch_size: int = 128, gpu: Gpu = GP
     return Plan(
         layout=layout,
         estimate=estimate,
-        alternatives=(),
         search=SearchStats(configurations=100, evaluated=10, legal=10, feasible=10),
         explanation="because it is the fastest",
         request=request,

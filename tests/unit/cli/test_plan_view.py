@@ -13,7 +13,7 @@ from rich.console import Console
 from app.advisor.advise import Desk, PlanAnswer, answer_estimate, answer_plan
 from app.advisor.errors import Refusal
 from app.catalog.loader import load_catalog
-from app.cli.plan_view import count_words, show_estimate, show_plan
+from app.cli.plan_view import _show_alternatives, count_words, show_estimate, show_plan
 from app.cli.screen import bar
 from app.planner.request import NoFeasiblePlan, Plan
 from app.planner.search import plan
@@ -95,13 +95,12 @@ def test_what_an_answer_lacks_has_no_heading(desk: Desk) -> None:
     answer = answer_plan(QUESTION, desk)
     assert isinstance(answer, PlanAnswer)
     assert isinstance(answer.outcome, Plan)
-    alone = replace(answer, outcome=replace(answer.outcome, alternatives=()))
     nothing = answer_plan(QUESTION | {"pins": {"tp": 3}}, desk)
     assert isinstance(nothing, PlanAnswer)
     assert isinstance(nothing.outcome, NoFeasiblePlan)
     lost = replace(nothing, outcome=replace(nothing.outcome, nearest=None))
     screen = Console(file=io.StringIO(), width=100)
-    show_plan(screen, alone)
+    _show_alternatives(screen, answer.outcome, ())
     show_plan(screen, lost)
     assert isinstance(screen.file, io.StringIO)
     assert "Runners-up" not in screen.file.getvalue()
