@@ -20,10 +20,45 @@ def protocol_with(header_seconds: float) -> type[asyncio.Protocol]:
     return Protocol
 
 
+CONTINUE = b"HTTP/1.1 100 "
+
+
+class OneWrite(asyncio.Transport):
+    """The transport of one answer: keeps the head back until what follows, and writes both at once.
+
+    Over TLS each write is a record, a system call and a wake-up of the client.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:  # type: ignore[override] # an answer is made of bytes
+        """Write `data`, unless it is the head: the first that is not `100 Continue`."""
+        if self._head is not None:
+            data, self._head = self._head + data, b""
+        elif not data.startswith(CONTINUE):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Write what was kept back, and close."""
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._transport.is_closing()
+
+
 class PatientProtocol(HttpToolsProtocol):
     """Waits for a first request as long as for a next one, and for headers `header_limit_seconds`.
 
-    Without this a client that opens connections and says nothing keeps them for ever.
+    Without this a client that opens connections and says nothing keeps them for ever. An answer is
+    written at once, with its head.
     """
 
     header_limit_seconds: ClassVar[float] = 10.0
@@ -69,6 +104,8 @@ class PatientProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._stop_header_timer()
         super().on_headers_complete()
+        if self.scope["method"] != "HEAD":  # whose answer is a head alone
+            self.cycle.transport = OneWrite(self.transport)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
