@@ -138,16 +138,14 @@ class StateBytes:
     """Bytes per parameter under one sharding, replicated and sharded, by where they live."""
 
     def __init__(self, request: PlanRequest, layout: Degrees) -> None:
-        placed = placed_states(request, layout)
-        copies = (placed.parameters, placed.gradients, placed.optimizer)
-        self.replicated = sum([copy.replicated for copy in copies])
-        self.sharded = sum([copy.sharded for copy in copies])
-        self.host_replicated = placed.host.replicated
-        self.host_sharded = placed.host.sharded
-        self.frozen_replicated = placed.frozen.replicated
-        self.frozen_sharded = placed.frozen.sharded
-        self.frozen_host_sharded = placed.frozen_host.sharded
         states = states_of(request, layout)
+        placed = placed_states(request, layout, states)
+        parameters, gradients, optimizer = placed.parameters, placed.gradients, placed.optimizer
+        self.replicated = parameters[0] + gradients[0] + optimizer[0]
+        self.sharded = parameters[1] + gradients[1] + optimizer[1]
+        self.host_replicated, self.host_sharded = placed.host
+        self.frozen_replicated, self.frozen_sharded = placed.frozen
+        self.frozen_host_sharded = placed.frozen_host[1]
         self.gathers = states.weights.replicated == 0
         self.moments_sharded = states.moments_sharded
         self.whole_gradients = states.gradients.replicated > 0

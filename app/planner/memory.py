@@ -230,12 +230,17 @@ def _narrowed(states: StateBytes, *, weight: float, gradient: float) -> StateByt
     )
 
 
-def per_parameter(copy: Bytes, group: int) -> float:
+Share = tuple[float, float]
+"""Bytes per parameter: `replicated` on every rank, `sharded` over the shard group."""
+
+NOWHERE: Share = (0.0, 0.0)
+
+
+def per_parameter(copy: Share, group: int) -> float:
     """Bytes per parameter one rank of a shard group of `group` ranks holds of a copy."""
-    return copy.replicated + copy.sharded / group
+    return copy[0] + copy[1] / group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStates:
     """Bytes per parameter by what they are and where: on the device, on the host, or frozen.
 
@@ -244,64 +249,73 @@ class PlacedStates:
     A rank whose weights are not sharded loads all of them, `loading_bytes` wide, before it moves
     anything: the host then holds the larger of the two. Source: DeepSpeed's ZeRO-2 memory
     estimator, 1.5 * max(4 * ranks, 16) bytes per parameter.
+    A plain class over pairs, because the search makes many.
     """
 
-    parameters: Bytes
-    gradients: Bytes
-    optimizer: Bytes
-    host: Bytes
-    frozen: Bytes
-    frozen_host: Bytes
+    def __init__(
+        self,
+        *,
+        parameters: Share,
+        gradients: Share,
+        optimizer: Share,
+        host: Share,
+        frozen: Share,
+        frozen_host: Share,
+    ) -> None:
+        self.parameters = parameters
+        self.gradients = gradients
+        self.optimizer = optimizer
+        self.host = host
+        self.frozen = frozen
+        self.frozen_host = frozen_host
 
 
-NO_BYTES = Bytes()
+def share(copy: Bytes) -> Share:
+    """A profile's bytes as a pair."""
+    return copy.replicated, copy.sharded
 
 
-def placed_states(request: PlanRequest, layout: Degrees) -> PlacedStates:
-    """Where each copy of a parameter lives under the layout and the workload."""
-    states = states_of(request, layout)
+def placed_states(request: PlanRequest, layout: Degrees, states: StateBytes) -> PlacedStates:
+    """Where each copy of a parameter lives; `states` are those of the layout."""
+    weights, gradients = share(states.weights), share(states.gradients)
     moments = MOMENT_BYTES[request.workload.optimizer]
-    optimizer = Bytes(
-        replicated=states.master.replicated + (0.0 if states.moments_sharded else moments),
-        sharded=states.master.sharded + (moments if states.moments_sharded else 0.0),
-    )
+    whole, part = share(states.master)
+    optimizer = (whole, part + moments) if states.moments_sharded else (whole + moments, part)
     offload = request.workload.offload
-    moves_gradients = offload != "none" and states.gradients.sharded > 0
-    moves_weights = offload == "parameters" and states.weights.replicated == 0
-    moved = [optimizer] if offload != "none" else []
-    moved += [states.gradients] if moves_gradients else []
-    moved += [states.weights] if moves_weights else []
     base = base_bytes(request)
     sharded_base = layout.sharding in ("zero3", "hsdp")
-    frozen = Bytes(sharded=base) if sharded_base else Bytes(replicated=base)
+    frozen = (0.0, base) if sharded_base else (base, 0.0)
+    if offload == "none":
+        return PlacedStates(
+            parameters=weights,
+            gradients=gradients,
+            optimizer=optimizer,
+            host=NOWHERE,
+            frozen=frozen,
+            frozen_host=NOWHERE,
+        )
+    # Gradients move after they were reduced, so a rank keeps only its shard of them.
+    moves_gradients = gradients[1] > 0
+    moves_weights = offload == "parameters" and weights[0] == 0
+    kept, divided = optimizer
+    if moves_gradients:
+        divided += gradients[1]
+    if moves_weights:
+        divided += weights[1]
+    group = dense_shard_group(layout)
+    loaded = request.framework.loading_bytes if weights[0] else 0.0
+    if loaded > per_parameter((kept, divided), group):
+        kept, divided = loaded, 0.0
+    factor = request.framework.host_factor
     moves_base = offload == "parameters" and sharded_base
     return PlacedStates(
-        parameters=NO_BYTES if moves_weights else states.weights,
-        gradients=NO_BYTES if moves_gradients else states.gradients,
-        optimizer=optimizer if offload == "none" else NO_BYTES,
-        host=_on_host(request, layout, states, moved),
-        frozen=NO_BYTES if moves_base else frozen,
-        frozen_host=frozen if moves_base else NO_BYTES,
+        parameters=NOWHERE if moves_weights else weights,
+        gradients=NOWHERE if moves_gradients else gradients,
+        optimizer=NOWHERE,
+        host=(factor * kept, factor * divided),
+        frozen=NOWHERE if moves_base else frozen,
+        frozen_host=frozen if moves_base else NOWHERE,
     )
-
-
-def _on_host(
-    request: PlanRequest, layout: Degrees, states: StateBytes, moved: list[Bytes]
-) -> Bytes:
-    """Host bytes per parameter of one rank: what was moved, or what loading takes if that is more.
-
-    Gradients move after they were reduced, so a rank keeps only its shard of them.
-    """
-    if not moved:
-        return NO_BYTES
-    framework, group = request.framework, dense_shard_group(layout)
-    kept = [each.replicated for each in moved if each is not states.gradients]
-    steady = Bytes(replicated=sum(kept), sharded=sum(each.sharded for each in moved))
-    loaded = framework.loading_bytes if moved and states.weights.replicated else 0.0
-    if loaded > per_parameter(steady, group):
-        steady = Bytes(replicated=loaded)
-    factor = framework.host_factor
-    return Bytes(replicated=factor * steady.replicated, sharded=factor * steady.sharded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,10 +330,10 @@ class StateTotals:
 
 def state_totals(request: PlanRequest, layout: Layout, params: StageParams) -> StateTotals:
     """Weights, gradients, master copy and moments of one rank; a frozen base counts as weights."""
-    placed = placed_states(request, layout)
+    placed = placed_states(request, layout, states_of(request, layout))
     dense, routed = dense_shard_group(layout), expert_shard_group(layout)
 
-    def held(copy: Bytes) -> float:
+    def held(copy: Share) -> float:
         return params.dense * per_parameter(copy, dense) + params.routed * per_parameter(
             copy, routed
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from app.planner.framework import Bytes
 from app.planner.memory import (
     MOMENT_BYTES,
     NF4_BYTES,
+    NOWHERE,
+    PlacedStates,
     activation_bytes_per_layer,
     adapter_params_per_layer,
     buffer_bytes,
@@ -29,7 +32,7 @@ from app.planner.memory import (
     states_of,
     table_excess,
 )
-from app.planner.request import Pins
+from app.planner.request import Pins, PlanRequest
 from tests.planner_sums import sums
 from tests.unit.planner.builders import catalog, layout, request
 
@@ -196,18 +199,23 @@ def test_frozen_experts_are_sharded_apart() -> None:
     assert params.frozen_routed == pytest.approx(32 * 3 * 4096 * 14_336, rel=1e-6)
 
 
+def placed(asked: PlanRequest, **changed: Any) -> PlacedStates:
+    chosen = layout(asked, **changed)
+    return placed_states(asked, chosen, states_of(asked, chosen))
+
+
 def test_offload_moves_states_to_the_host() -> None:
     """Optimizer and gradient shard; weights too with `parameters`; a frozen base like weights."""
     here = request(offload="optimizer")
-    placed = placed_states(here, layout(here))
-    assert (placed.optimizer, placed.gradients) == (Bytes(), Bytes())
-    assert placed.parameters == Bytes(sharded=4)
-    assert placed.host == Bytes(sharded=1.5 * 12)
+    states = placed(here)
+    assert (states.optimizer, states.gradients) == (NOWHERE, NOWHERE)
+    assert states.parameters == (0, 4)
+    assert states.host == (0, 1.5 * 12)
     away = request(offload="parameters")
-    assert placed_states(away, layout(away)).parameters == Bytes()
-    assert placed_states(away, layout(away)).host == Bytes(sharded=1.5 * 16)
+    assert placed(away).parameters == NOWHERE
+    assert placed(away).host == (0, 1.5 * 16)
     base = request(offload="parameters", task="qlora")
-    assert placed_states(base, layout(base)).frozen == Bytes()
+    assert placed(base).frozen == NOWHERE
     held = memory(base, layout(base))
     quantised = NF4_BYTES * (PARAMS_8B - 2 * TABLE_8B) + 4 * TABLE_8B
     assert held.host == pytest.approx(quantised, rel=0.2)
@@ -215,9 +223,9 @@ def test_offload_moves_states_to_the_host() -> None:
 
 def test_replicated_gradients_stay_on_the_device() -> None:
     asked = request(framework="megatron", offload="optimizer")
-    placed = placed_states(asked, layout(asked, sharding="zero1"))
-    assert placed.gradients == Bytes(replicated=4)
-    assert placed.host == Bytes(sharded=1.5 * 12)
+    states = placed(asked, sharding="zero1")
+    assert states.gradients == (4, 0)
+    assert states.host == (0, 1.5 * 12)
 
 
 @pytest.mark.parametrize(("per_node", "bytes_per_parameter"), [(2, 1.5 * 16), (8, 1.5 * 4 * 8)])
