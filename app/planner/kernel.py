@@ -29,6 +29,7 @@ from app.planner.memory import (
     table_excess,
     trains_all,
 )
+from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest
 from app.planner.timing import (
     ShardGroups,
@@ -50,6 +51,7 @@ ROUNDING = 1e-9
 LOWERED = 1 - ROUNDING
 
 
+@mypyc_attr(acyclic=True)
 class StageKind:
     """`count` equal pipeline stages: layers of each sort, vocabulary tables, place."""
 
@@ -62,6 +64,7 @@ class StageKind:
         self.count = 1
 
 
+@mypyc_attr(acyclic=True)
 class Compute:
     """Seconds of one layer at (tp, ep, precision), affine in tokens."""
 
@@ -75,6 +78,7 @@ class Compute:
         self.backward_slope, self.backward_fixed = backward
 
 
+@mypyc_attr(acyclic=True)
 class Traffic:
     """Seconds of one layer's collectives, affine in tokens; `again` is what recomputing adds."""
 
@@ -85,6 +89,7 @@ class Traffic:
         self.again_fixed = again_fixed
 
 
+@mypyc_attr(acyclic=True)
 class PassCosts:
     """Seconds of one microbatch at (tp, cp, ep, precision) under one recomputation.
 
@@ -134,6 +139,7 @@ class PassCosts:
         return slowest, total
 
 
+@mypyc_attr(acyclic=True)
 class StateBytes:
     """Bytes per parameter under one sharding, replicated and sharded, by where they live."""
 
@@ -152,6 +158,7 @@ class StateBytes:
         self.cut_weights = states.weights.sharded > 0
 
 
+@mypyc_attr(acyclic=True)
 class KeptBytes:
     """Device bytes of one sequence on each stage kind, at (tp, cp, pp, precision, recomputation).
 
@@ -169,6 +176,7 @@ LayerBytes = tuple[float, float, float, float]
 """What a dense and an MoE layer keep of a sequence, and what each in work holds beside."""
 
 
+@mypyc_attr(acyclic=True)
 class Ring:
     """What (tp, cp) decides: context-parallel traffic and activations."""
 
@@ -181,6 +189,7 @@ class Ring:
         self.kept: dict[str, dict[int, list[KeptBytes]]] = {}
 
 
+@mypyc_attr(acyclic=True)
 class Experts:
     """What (tp, ep) decides: expert traffic, routed layers, the parameters of every stage."""
 
@@ -193,6 +202,7 @@ class Experts:
         self.stages: dict[int, list[StageParams]] = {}
 
 
+@mypyc_attr(acyclic=True)
 class Tensor:
     """What tp decides: dense layers, the head, parameters and traffic around both."""
 
@@ -211,6 +221,7 @@ class Tensor:
         self.experts: dict[int, Experts] = {}
 
 
+@mypyc_attr(acyclic=True)
 class Group:
     """What (tp, cp, ep) decide together."""
 
@@ -221,6 +232,7 @@ class Group:
         self.passes: dict[str, list[PassCosts | None]] = {}
 
 
+@mypyc_attr(acyclic=True)
 class Kernel:
     """Coefficients of one request, computed on demand."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.planner.hardware import Precision
+from app.planner.native import mypyc_attr
 
 Sharding = Literal["none", "zero1", "zero2", "zero3", "hsdp"]
 Recompute = Literal["none", "selective", "full"]
@@ -57,6 +58,7 @@ class Degrees(Protocol):
         """What matrix products compute in."""
 
 
+@mypyc_attr(acyclic=True)
 class Sketch:
     """`Degrees` without the rest of a layout. The search makes many, so it is a plain class."""
 

@@ -17,6 +17,7 @@ from app.planner.architecture import ModelArchitecture
 from app.planner.framework import Bytes, FrameworkProfile, KeptActivations, StateBytes
 from app.planner.layout import Degrees, Layout
 from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_ceiling
+from app.planner.native import mypyc_attr
 from app.planner.request import MemoryBytes, PlanRequest
 
 SIXTEEN_BIT = 2
@@ -36,6 +37,7 @@ PURE_SIXTEEN_BIT = frozenset({"adamw_bf16", "adamw_8bit"})
 """Optimizers run without an fp32 master copy or fp32 gradients."""
 
 
+@mypyc_attr(acyclic=True)
 class StageParams:
     """Parameters of one rank of one stage, before data-parallel sharding.
 
@@ -241,6 +243,7 @@ def per_parameter(copy: Share, group: int) -> float:
     return copy[0] + copy[1] / group
 
 
+@mypyc_attr(acyclic=True)
 class PlacedStates:
     """Bytes per parameter by what they are and where: on the device, on the host, or frozen.
 

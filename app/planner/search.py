@@ -39,6 +39,7 @@ from app.planner.kernel import (
 )
 from app.planner.layout import Layout
 from app.planner.memory import StageParams, in_flight
+from app.planner.native import mypyc_attr
 from app.planner.refuse import refused
 from app.planner.request import (
     Estimate,
@@ -67,6 +68,7 @@ def on_grid(seconds: float) -> float:
     return ldexp(ceil(ldexp(mantissa, TIE_BITS)), exponent - TIE_BITS)
 
 
+@mypyc_attr(acyclic=True)
 class Incumbent:
     """The best leaf so far, and how much was looked at."""
 
@@ -89,6 +91,7 @@ class Incumbent:
             self.parts = parts
 
 
+@mypyc_attr(acyclic=True)
 class Placement:
     """A precision and a sharding whose states leave room on every stage of a node.
 
@@ -166,6 +169,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     return best
 
 
+@mypyc_attr(acyclic=True)
 class Visit:
     """One node being searched: who holds what on its stages.
 
@@ -528,6 +532,7 @@ def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
     return least + kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
 
 
+@mypyc_attr(acyclic=True)
 class LeanLeaf:
     """A leaf with the smallest microbatch and least interleaving of its node, and its bytes."""
 

@@ -16,6 +16,7 @@ from itertools import product
 from app.planner.estimate import hsdp_shard_group
 from app.planner.layout import Layout
 from app.planner.legality import FP8_TOKEN_MULTIPLE, NARROW_PRECISIONS, interleaves, split_layers
+from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest
 
 MIN_TOKENS_PER_CP_RANK = 2048
@@ -24,6 +25,7 @@ MIN_TOKENS_PER_CP_RANK = 2048
 MAX_MICROBATCH = 64
 
 
+@mypyc_attr(acyclic=True)
 class Axes:
     """The leaf choices of one node. Every combination is legal, vpp given the microbatch aside.
 
@@ -52,6 +54,7 @@ class Axes:
             self.leaves = pairs * len(precisions) * len(recomputes) * len(shardings)
 
 
+@mypyc_attr(acyclic=True)
 class Pipeline:
     """A pipeline degree and what it leaves for data parallelism, with the leaf choices."""
 
@@ -62,6 +65,7 @@ class Pipeline:
         self.stage_layers = stage_layers
 
 
+@mypyc_attr(acyclic=True)
 class Node:
     """The degrees of one subtree of the search, and its leaf choices."""
 
@@ -170,6 +174,7 @@ def groups(request: PlanRequest) -> list[list[Node]]:
     return found
 
 
+@mypyc_attr(acyclic=True)
 class Pipelines:
     """Every pp and dp that go with a tp and a cp; what their product alone decides is kept."""
 

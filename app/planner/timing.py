@@ -25,6 +25,7 @@ from app.planner.memory import (
     states_of,
     tokens_per_rank,
 )
+from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest, TimeSeconds
 
 TILE = 128 * 256
@@ -40,6 +41,7 @@ HEAD_ALIGNMENT = 8
 """16-bit products want rows of 16 bytes, head sizes of 8 values; kernels for less are slower."""
 
 
+@mypyc_attr(acyclic=True)
 class Affine:
     """Seconds as a function of tokens: `per_token * tokens + fixed`.
 
@@ -125,6 +127,7 @@ def elementwise(request: PlanRequest, layout: Degrees, *, width: float) -> Affin
     return Affine(values * SIXTEEN_BIT / 3 / bandwidth, 0.0)
 
 
+@mypyc_attr(acyclic=True)
 class LayerSeconds:
     """One layer's microbatch on one rank: forward, and backward without recomputation."""
 
@@ -258,6 +261,7 @@ def ring_seconds(
     return payload_bytes * (size - 1) / size / bytes_per_second + latency_seconds * steps(size)
 
 
+@mypyc_attr(acyclic=True)
 class GroupLink:
     """What a collective of one group gets: bytes per second per rank, seconds per hop, size."""
 
@@ -276,6 +280,7 @@ class GroupLink:
         )
 
 
+@mypyc_attr(acyclic=True)
 class Links:
     """The links of a cluster as collectives find them: rates reached, seconds per hop.
 
@@ -387,6 +392,7 @@ def ep_seconds_per_layer(
     return Affine(seconds * passes * exposed, latency * passes)
 
 
+@mypyc_attr(acyclic=True)
 class ShardGroups:
     """Who shares what sharding cuts: ranks of one copy, how far apart, and copies of it.
 
@@ -409,6 +415,7 @@ Wire = tuple[float, float, float, float]
 once within the groups; one hop to every other rank; gradients summed over the replicas."""
 
 
+@mypyc_attr(acyclic=True)
 class SharedCosts:
     """Data-parallel traffic and update of one request: what no layout changes, worked out once.
 
