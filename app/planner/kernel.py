@@ -32,18 +32,24 @@ from app.planner.memory import (
 from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest
 from app.planner.timing import (
+    NOTHING,
+    Affine,
+    BlockSeconds,
+    LayerSeconds,
+    Rates,
     ShardGroups,
     SharedCosts,
     SharedSeconds,
     Wire,
+    block_seconds,
     cp_seconds_per_layer,
-    ep_seconds_per_layer,
+    ep_seconds_per_pass,
     head_seconds,
     launch_routed_seconds,
     layer_seconds,
     owned_params,
     p2p_seconds,
-    tp_seconds_per_layer,
+    tp_seconds_per_pass,
 )
 
 ROUNDING = 1e-9
@@ -65,31 +71,6 @@ class StageKind:
 
 
 @mypyc_attr(acyclic=True)
-class Compute:
-    """Seconds of one layer at (tp, ep, precision), affine in tokens."""
-
-    def __init__(
-        self,
-        *,
-        forward: tuple[float, float],
-        backward: tuple[float, float],
-    ) -> None:
-        self.forward_slope, self.forward_fixed = forward
-        self.backward_slope, self.backward_fixed = backward
-
-
-@mypyc_attr(acyclic=True)
-class Traffic:
-    """Seconds of one layer's collectives, affine in tokens; `again` is what recomputing adds."""
-
-    def __init__(self, slope: float, fixed: float, again_slope: float, again_fixed: float) -> None:
-        self.slope = slope
-        self.fixed = fixed
-        self.again_slope = again_slope
-        self.again_fixed = again_fixed
-
-
-@mypyc_attr(acyclic=True)
 class PassCosts:
     """Seconds of one microbatch at (tp, cp, ep, precision) under one recomputation.
 
@@ -101,15 +82,15 @@ class PassCosts:
     def __init__(
         self,
         *,
-        plain: tuple[float, float],
-        routed: tuple[float, float],
-        head: tuple[float, float],
+        plain: Affine,
+        routed: Affine,
+        head: Affine,
         launch: tuple[float, float],
         layers: tuple[int, int],
     ) -> None:
-        self.plain_slope, self.plain_fixed = plain
-        self.routed_slope, self.routed_fixed = routed
-        self.head_slope, self.head_fixed = head
+        self.plain_slope, self.plain_fixed = plain.per_token, plain.fixed
+        self.routed_slope, self.routed_fixed = routed.per_token, routed.fixed
+        self.head_slope, self.head_fixed = head.per_token, head.fixed
         self.launch, self.launch_routed = launch
         dense, moe = layers
         self.whole_slope = dense * self.plain_slope + moe * self.routed_slope + self.head_slope
@@ -183,7 +164,7 @@ class Ring:
     def __init__(self, cp: int, logits: float) -> None:
         self.cp = cp
         self.logits = logits
-        self.traffic: dict[str, Traffic] = {}
+        self.traffic: dict[str, Affine] = {}
         self.activations: dict[tuple[str, str], tuple[float, float]] = {}
         self.layers: dict[str, list[LayerBytes]] = {}
         self.kept: dict[str, dict[int, list[KeptBytes]]] = {}
@@ -193,12 +174,12 @@ class Ring:
 class Experts:
     """What (tp, ep) decides: expert traffic, routed layers, the parameters of every stage."""
 
-    def __init__(self, ep: int, dense: float, routed: float, traffic: Traffic) -> None:
+    def __init__(self, ep: int, dense: float, routed: float, traffic: Affine) -> None:
         self.ep = ep
         self.dense = dense
         self.routed = routed
         self.traffic = traffic
-        self.layers: dict[str, Compute] = {}
+        self.layers: dict[str, LayerSeconds] = {}
         self.stages: dict[int, list[StageParams]] = {}
 
 
@@ -207,15 +188,16 @@ class Tensor:
     """What tp decides: dense layers, the head, parameters and traffic around both."""
 
     def __init__(
-        self, tp: int, *, sequence_parallel: bool, dense: float, table: float, traffic: Traffic
+        self, tp: int, *, sequence_parallel: bool, dense: float, table: float, traffic: Affine
     ) -> None:
         self.tp = tp
         self.sequence_parallel = sequence_parallel
         self.dense = dense
         self.table = table
         self.traffic = traffic
-        self.layers: dict[str, Compute] = {}
-        self.heads: dict[str, tuple[float, float]] = {}
+        self.layers: dict[str, LayerSeconds] = {}
+        self.blocks: dict[str, BlockSeconds] = {}
+        self.heads: dict[str, Affine] = {}
         self.crossings: dict[int, tuple[float, float]] = {}
         self.rings: dict[int, Ring] = {}
         self.experts: dict[int, Experts] = {}
@@ -276,6 +258,7 @@ class Kernel:
         self.fractions: list[float] = [
             float(framework.recompute_flop_fraction[kind]) for kind in framework.kept
         ]
+        self.rates: dict[str, Rates] = {}
         self._tensors: dict[tuple[int, bool], Tensor] = {}
         self._stages: dict[int, list[StageKind]] = {}
         self._leanest: dict[tuple[str, bool], tuple[float, float]] = {}
@@ -299,20 +282,10 @@ class Kernel:
                 sequence_parallel=sequence_parallel,
                 dense=layer_params(model, layout, routed=False)[0],
                 table=padded_vocabulary(model.vocab_size, tp, multiple) * model.hidden_size / tp,
-                traffic=self.around(layout, routed=False),
+                traffic=tp_seconds_per_pass(request, layout, routed=False),
             )
             self._tensors[key] = found
         return found
-
-    def around(self, layout: Degrees, *, routed: bool) -> Traffic:
-        """Tensor-parallel traffic of one layer."""
-        once, twice = [
-            tp_seconds_per_layer(self.request, layout, routed=routed, recompute_fraction=fraction)
-            for fraction in (0.0, 1.0)
-        ]
-        return Traffic(
-            once.per_token, once.fixed, twice.per_token - once.per_token, twice.fixed - once.fixed
-        )
 
     def ring(self, tensor: Tensor, cp: int) -> Ring:
         """Costs that cp adds to a tp."""
@@ -323,13 +296,12 @@ class Kernel:
             tensor.rings[cp] = found
         return found
 
-    def passed(self, tensor: Tensor, ring: Ring, precision: str) -> Traffic:
+    def passed(self, tensor: Tensor, ring: Ring, precision: str) -> Affine:
         """Context-parallel traffic of one layer."""
         found = ring.traffic.get(precision)
         if found is None:
             layout = Sketch(tp=tensor.tp, cp=ring.cp, precision=precision)
-            once = cp_seconds_per_layer(self.request, layout)
-            found = Traffic(once.per_token, once.fixed, 0.0, 0.0)
+            found = cp_seconds_per_layer(self.request, layout)
             ring.traffic[precision] = found
         return found
 
@@ -339,45 +311,35 @@ class Kernel:
         if found is None:
             layout = Sketch(tp=tensor.tp, ep=ep, sequence_parallel=tensor.sequence_parallel)
             dense, routed = layer_params(self.request.model, layout, routed=True)
-            found = Experts(ep, dense, routed, self.exchange(layout))
+            around = tp_seconds_per_pass(self.request, layout, routed=True)
+            exchange = ep_seconds_per_pass(self.request, layout)
+            found = Experts(ep, dense, routed, around.plus(exchange))
             tensor.experts[ep] = found
         return found
 
-    def exchange(self, layout: Degrees) -> Traffic:
-        """Traffic of one MoE layer: around attention and experts, and between the experts."""
-        traffic = self.around(layout, routed=True)
-        once, twice = [
-            ep_seconds_per_layer(self.request, layout, recompute_fraction=fraction)
-            for fraction in (0.0, 1.0)
-        ]
-        return Traffic(
-            traffic.slope + once.per_token,
-            traffic.fixed + once.fixed,
-            traffic.again_slope + twice.per_token - once.per_token,
-            traffic.again_fixed + twice.fixed - once.fixed,
-        )
-
-    def compute(self, tensor: Tensor, ep: int, precision: str, *, routed: bool) -> Compute:
+    def layer(self, tensor: Tensor, ep: int, precision: str, *, routed: bool) -> LayerSeconds:
         """Compute of one layer."""
+        rates = self.rates.get(precision)
+        if rates is None:
+            rates = Rates(self.request, precision)
+            self.rates[precision] = rates
         layout = Sketch(
             tp=tensor.tp,
             ep=ep,
             sequence_parallel=tensor.sequence_parallel,
             precision=precision,
         )
-        seconds = layer_seconds(self.request, layout, routed=routed)
-        return Compute(
-            forward=(seconds.forward.per_token, seconds.forward.fixed),
-            backward=(seconds.backward.per_token, seconds.backward.fixed),
-        )
+        block = tensor.blocks.get(precision)
+        if block is None:
+            block = block_seconds(self.request, layout, rates)
+            tensor.blocks[precision] = block
+        return layer_seconds(self.request, layout, rates, block, routed=routed)
 
-    def head(self, tensor: Tensor, precision: str) -> tuple[float, float]:
-        """Seconds of the output head, per token and fixed."""
+    def head(self, tensor: Tensor, precision: str) -> Affine:
+        """Seconds of the output head."""
         found = tensor.heads.get(precision)
         if found is None:
-            layout = Sketch(tp=tensor.tp, precision=precision)
-            seconds = head_seconds(self.request, layout)
-            found = (seconds.per_token, seconds.fixed)
+            found = head_seconds(self.request, Sketch(tp=tensor.tp, precision=precision))
             tensor.heads[precision] = found
         return found
 
@@ -402,17 +364,17 @@ class Kernel:
             launch += self.launch_collective * 2 * (2 + again)
         moe = self.num_layers - self.num_dense_layers
         ring = self.passed(tensor, group.ring, precision)
-        plain = routed = (0.0, 0.0)
+        plain = routed = NOTHING
         if self.num_dense_layers:
             compute = tensor.layers.get(precision)
             if compute is None:
-                compute = self.compute(tensor, 1, precision, routed=False)
+                compute = self.layer(tensor, 1, precision, routed=False)
                 tensor.layers[precision] = compute
             plain = one_layer(compute, tensor.traffic, ring, fraction, again)
         if moe:
             compute = experts.layers.get(precision)
             if compute is None:
-                compute = self.compute(tensor, experts.ep, precision, routed=True)
+                compute = self.layer(tensor, experts.ep, precision, routed=True)
                 experts.layers[precision] = compute
             routed = one_layer(compute, experts.traffic, ring, fraction, again)
         return PassCosts(
@@ -707,11 +669,15 @@ class Kernel:
 
 
 def one_layer(
-    compute: Compute, traffic: Traffic, ring: Traffic, fraction: float, again: float
-) -> tuple[float, float]:
-    """Compute and traffic of one layer of a microbatch, per token and fixed."""
-    slope = compute.forward_slope * (1 + fraction) + compute.backward_slope
-    fixed = compute.forward_fixed * (1 + fraction) + compute.backward_fixed
-    slope += traffic.slope + again * traffic.again_slope + ring.slope
-    fixed += traffic.fixed + again * traffic.again_fixed + ring.fixed
-    return slope, fixed
+    compute: LayerSeconds, traffic: Affine, ring: Affine, fraction: float, again: float
+) -> Affine:
+    """Compute and traffic of one layer of a microbatch; `again` is 1 where traffic is repeated."""
+    forward, backward = compute.forward, compute.backward
+    forwards, passes = 1 + fraction, 2 + again
+    return Affine(
+        forward.per_token * forwards
+        + backward.per_token
+        + traffic.per_token * passes
+        + ring.per_token,
+        forward.fixed * forwards + backward.fixed + traffic.fixed * passes + ring.fixed,
+    )

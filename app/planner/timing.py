@@ -68,19 +68,32 @@ class Affine:
 NOTHING = Affine(0.0, 0.0)
 
 
-def gemm(request: PlanRequest, precision: str, *, n: float, k: float, rate: float = 1.0) -> Affine:
+@mypyc_attr(acyclic=True)
+class Rates:
+    """What a GPU reaches in one precision: matrix products, and passes over its memory.
+
+    `half_wave` is FLOP per unit of k lost to the last wave of tiles.
+    """
+
+    def __init__(self, request: PlanRequest, precision: str) -> None:
+        gpu, efficiency = request.cluster.gpu, request.efficiency
+        self.flop_per_second = gpu.peak_flop_per_second[precision] * efficiency.gemm[precision]
+        self.operand_bytes = OPERAND_BYTES[precision]
+        self.bytes_per_second = gpu.hbm_bytes_per_second * efficiency.hbm
+        self.half_wave = efficiency.wave * TILE * gpu.num_sms
+
+
+def gemm(rates: Rates, *, n: float, k: float, share: float = 1.0) -> Affine:
     """Forward seconds of a product of T x k by k x n, as a function of T.
 
-    `rate` is the share of a plain product's arithmetic rate that it reaches.
+    `share` is what it reaches of a plain product's arithmetic rate.
     """
-    gpu, efficiency = request.cluster.gpu, request.efficiency
-    peak = gpu.peak_flop_per_second[precision]
-    reached = peak * efficiency.gemm[precision] * rate
-    operand = OPERAND_BYTES[precision]
-    bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
-    per_token = 2 * n * k / reached + (k * operand + n * SIXTEEN_BIT) / bandwidth
-    half_wave = efficiency.wave * TILE * k * gpu.num_sms / reached
-    return Affine(per_token, k * n * operand / bandwidth + half_wave)
+    reached = rates.flop_per_second * share
+    operand, bandwidth = rates.operand_bytes, rates.bytes_per_second
+    return Affine(
+        2 * n * k / reached + (k * operand + n * SIXTEEN_BIT) / bandwidth,
+        k * n * operand / bandwidth + rates.half_wave * k / reached,
+    )
 
 
 def attention_seconds_per_token(request: PlanRequest, layout: Degrees) -> float:
@@ -117,14 +130,13 @@ def _wide(precision: str, request: PlanRequest) -> str:
     return precision
 
 
-def elementwise(request: PlanRequest, layout: Degrees, *, width: float) -> Affine:
+def elementwise(request: PlanRequest, layout: Degrees, rates: Rates, *, width: float) -> Affine:
     """Forward seconds of norms, residuals, activation functions and casts of one layer."""
-    gpu, efficiency = request.cluster.gpu, request.efficiency
-    bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
+    efficiency = request.efficiency
     split = layout.tp if layout.sequence_parallel else 1
     values = efficiency.elementwise_hidden * request.model.hidden_size / split
     values += efficiency.elementwise_mlp * width / layout.tp
-    return Affine(values * SIXTEEN_BIT / 3 / bandwidth, 0.0)
+    return Affine(values * SIXTEEN_BIT / 3 / rates.bytes_per_second, 0.0)
 
 
 @mypyc_attr(acyclic=True)
@@ -140,33 +152,32 @@ class LayerSeconds:
         return self.forward.times(1 + fraction).plus(self.backward)
 
 
-def attention_projections(request: PlanRequest, layout: Degrees) -> Affine:
+def attention_projections(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
     """Forward seconds of the query, key, value and output products of one layer."""
-    model, precision, tp = request.model, layout.precision, layout.tp
+    model, tp = request.model, layout.tp
     h = model.hidden_size
-    output = gemm(request, precision, n=h, k=model.value_size / tp)
+    output = gemm(rates, n=h, k=model.value_size / tp)
     latent = model.latent
     if latent is None:
         width = (model.query_size + 2 * model.kv_size) / tp
-        return gemm(request, precision, n=width, k=h).plus(output)
+        return gemm(rates, n=width, k=h).plus(output)
     down = latent.q_lora_rank + latent.kv_lora_rank + latent.qk_rope_head_dim
     query_in = latent.q_lora_rank or h
-    compressed = gemm(request, precision, n=down, k=h)
-    queries = gemm(request, precision, n=model.query_size / tp, k=query_in)
+    compressed = gemm(rates, n=down, k=h)
+    queries = gemm(rates, n=model.query_size / tp, k=query_in)
     expanded = model.num_heads * (latent.qk_nope_head_dim + latent.v_head_dim) / tp
-    keys = gemm(request, precision, n=expanded, k=latent.kv_lora_rank)
+    keys = gemm(rates, n=expanded, k=latent.kv_lora_rank)
     return compressed.plus(queries).plus(keys).plus(output)
 
 
-def mlp(request: PlanRequest, layout: Degrees, *, width: float, rate: float = 1.0) -> Affine:
+def mlp(model: ModelArchitecture, rates: Rates, *, width: float, share: float = 1.0) -> Affine:
     """Forward seconds of one MLP of that width on one rank's tokens."""
-    model, precision = request.model, layout.precision
     h = model.hidden_size
-    up = gemm(request, precision, n=(model.mlp_matrices - 1) * width, k=h, rate=rate)
-    return up.plus(gemm(request, precision, n=h, k=width, rate=rate))
+    up = gemm(rates, n=(model.mlp_matrices - 1) * width, k=h, share=share)
+    return up.plus(gemm(rates, n=h, k=width, share=share))
 
 
-def routed_mlp(request: PlanRequest, layout: Degrees) -> Affine:
+def routed_mlp(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
     """Forward seconds of the router and the experts of one MoE layer, balanced routing.
 
     A rank's share: top_k copies of its tokens (after ep exchange as many as it sent), over the
@@ -176,51 +187,79 @@ def routed_mlp(request: PlanRequest, layout: Degrees) -> Affine:
     model, moe = request.model, request.model.moe
     if moe is None:
         return NOTHING
-    gpu, efficiency = request.cluster.gpu, request.efficiency
+    efficiency = request.efficiency
     whole = layout.ep > 1
     width = moe.expert_ffn_hidden_size / (1 if whole else layout.tp)
     copies = moe.top_k / (layout.tp if whole else 1)
     held = moe.num_experts / layout.ep
-    one = mlp(request, layout, width=width, rate=efficiency.grouped_gemm)
-    experts = Affine(one.per_token * copies, one.fixed * held)
-    bandwidth = gpu.hbm_bytes_per_second * efficiency.hbm
-    moved = efficiency.moe_dispatch_passes * copies * model.hidden_size * SIXTEEN_BIT / bandwidth
-    split = layout.tp if layout.sequence_parallel else 1
-    router = gemm(request, _wide(layout.precision, request), n=moe.num_experts, k=model.hidden_size)
-    total = experts.plus(router.times(1 / split)).plus(Affine(moved, 0.0))
+    one = mlp(model, rates, width=width, share=efficiency.grouped_gemm)
+    moved = efficiency.moe_dispatch_passes * copies * model.hidden_size * SIXTEEN_BIT
+    per_token = one.per_token * copies + moved / rates.bytes_per_second
+    total = Affine(per_token, one.fixed * held).plus(router(request, layout, rates))
     if moe.shared_expert_ffn_hidden_size:
-        shared = mlp(request, layout, width=moe.shared_expert_ffn_hidden_size / layout.tp)
-        total = total.plus(shared)
+        width = moe.shared_expert_ffn_hidden_size / layout.tp
+        total = total.plus(mlp(model, rates, width=width))
     return total
 
 
-def layer_seconds(request: PlanRequest, layout: Degrees, *, routed: bool) -> LayerSeconds:
+def router(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
+    """Forward seconds of an MoE layer's router, which runs 16 bits wide."""
+    model, moe, precision = request.model, request.model.moe, _wide(layout.precision, request)
+    if moe is None:
+        return NOTHING
+    if precision != layout.precision:
+        rates = Rates(request, precision)
+    split = layout.tp if layout.sequence_parallel else 1
+    return gemm(rates, n=moe.num_experts, k=model.hidden_size).times(1 / split)
+
+
+@mypyc_attr(acyclic=True)
+class BlockSeconds:
+    """What every layer has: the products around attention, and attention itself per token."""
+
+    def __init__(self, products: Affine, attention: float) -> None:
+        self.products = products
+        self.attention = attention
+
+
+def block_seconds(request: PlanRequest, layout: Degrees, rates: Rates) -> BlockSeconds:
+    """Forward seconds of the attention block of one layer, and what launching it shows."""
+    products = attention_projections(request, layout, rates)
+    exposed = request.efficiency.launch_exposed * request.efficiency.launch_seconds
+    return BlockSeconds(
+        Affine(products.per_token, products.fixed + exposed),
+        attention_seconds_per_token(request, layout),
+    )
+
+
+def layer_seconds(
+    request: PlanRequest, layout: Degrees, rates: Rates, block: BlockSeconds, *, routed: bool
+) -> LayerSeconds:
     """Forward and backward of one layer as functions of the rank's tokens.
 
-    Backward is twice the products and element-wise passes (once where weights are frozen) and the
-    accumulation of gradients; attention by its own ratio.
+    `block` is its attention block, as `block_seconds`. Backward is twice the products and
+    element-wise passes (once where weights are frozen) and the accumulation of gradients; attention
+    by its own ratio.
     """
-    model, efficiency = request.model, request.efficiency
-    products = attention_projections(request, layout)
+    model = request.model
     width = float(model.ffn_hidden_size)
     if routed and model.moe is not None:
         moe = model.moe
         width = float(moe.top_k * moe.expert_ffn_hidden_size + moe.shared_expert_ffn_hidden_size)
-        products = products.plus(routed_mlp(request, layout))
+        products = block.products.plus(routed_mlp(request, layout, rates))
     else:
-        products = products.plus(mlp(request, layout, width=width / layout.tp))
-    products = products.plus(elementwise(request, layout, width=width))
-    attention = Affine(attention_seconds_per_token(request, layout), 0.0)
-    exposed = efficiency.launch_exposed * efficiency.launch_seconds
-    products = products.plus(Affine(0.0, exposed))
-    backward = attention.times(efficiency.backward_attention)
+        products = block.products.plus(mlp(model, rates, width=width / layout.tp))
+    products = products.plus(elementwise(request, layout, rates, width=width))
+    backward = Affine(block.attention * request.efficiency.backward_attention, 0.0)
     if request.workload.task in ("pretrain", "sft"):
         backward = backward.plus(products.times(2.0)).plus(
             accumulation(request, layout, routed=routed)
         )
     else:
         backward = backward.plus(products)
-    return LayerSeconds(forward=products.plus(attention), backward=backward)
+    return LayerSeconds(
+        forward=Affine(products.per_token + block.attention, products.fixed), backward=backward
+    )
 
 
 def accumulation(request: PlanRequest, layout: Degrees, *, routed: bool) -> Affine:
@@ -238,9 +277,9 @@ def head_seconds(request: PlanRequest, layout: Degrees) -> Affine:
         return NOTHING
     multiple = request.framework.vocabulary_multiple
     width = padded_vocabulary(model.vocab_size, layout.tp, multiple) / layout.tp
-    product = gemm(request, _wide(layout.precision, request), n=width, k=model.hidden_size)
-    bandwidth = request.cluster.gpu.hbm_bytes_per_second * efficiency.hbm
-    loss = Affine(efficiency.logits_passes * width * SIXTEEN_BIT / bandwidth, 0.0)
+    rates = Rates(request, _wide(layout.precision, request))
+    product = gemm(rates, n=width, k=model.hidden_size)
+    loss = Affine(efficiency.logits_passes * width * SIXTEEN_BIT / rates.bytes_per_second, 0.0)
     return product.times(3.0).plus(loss)
 
 
@@ -312,10 +351,8 @@ def group_link(request: PlanRequest, *, size: int, stride: int) -> GroupLink:
     return GroupLink(rate, latency, size)
 
 
-def tp_seconds_per_layer(
-    request: PlanRequest, layout: Degrees, *, routed: bool, recompute_fraction: float
-) -> Affine:
-    """Exposed seconds of tensor-parallel traffic of one layer, forward and backward.
+def tp_seconds_per_pass(request: PlanRequest, layout: Degrees, *, routed: bool) -> Affine:
+    """Exposed seconds of tensor-parallel traffic of one layer in one pass; backward makes one too.
 
     Two all-reduces (or all-gather plus reduce-scatter pairs) each way around attention and MLP.
     Experts that live whole on a rank (ep > 1) leave only the pair around attention.
@@ -327,10 +364,9 @@ def tp_seconds_per_layer(
     link = group_link(request, size=layout.tp, stride=1)
     exposed = 1 - request.framework.overlap_tp
     payload = request.model.hidden_size * SIXTEEN_BIT
-    passes = pairs * (2 + recompute_fraction)
     one_way = payload * (layout.tp - 1) / layout.tp / link.bytes_per_second
     latency = link.latency_seconds * steps(layout.tp)
-    return Affine(2 * one_way * exposed * passes, 2 * latency * passes)
+    return Affine(2 * one_way * exposed * pairs, 2 * latency * pairs)
 
 
 def cp_seconds_per_layer(request: PlanRequest, layout: Degrees) -> Affine:
@@ -363,10 +399,8 @@ def other_domains(top_k: int, domains: float) -> float:
     return (domains - 1) * (1 - (1 - 1 / domains) ** top_k)
 
 
-def ep_seconds_per_layer(
-    request: PlanRequest, layout: Degrees, *, recompute_fraction: float
-) -> Affine:
-    """Exposed seconds of the all-to-alls of one MoE layer: dispatch and combine, each way.
+def ep_seconds_per_pass(request: PlanRequest, layout: Degrees) -> Affine:
+    """Exposed seconds of the all-to-alls of one MoE layer in one pass: dispatch and combine.
 
     The ranks of the group inside the fast domain are reached over it, the rest over the network at
     `exchange_link` of its rate: a token crosses once to each other domain that has an expert of
@@ -387,9 +421,8 @@ def ep_seconds_per_layer(
     seconds = payload * max(copies / inner, crossings / outer)
     far = layout.ep > near
     latency = cluster.inter.latency_seconds if far else cluster.intra.latency_seconds
-    passes = 2 * (2 + recompute_fraction)
     exposed = 1 - request.framework.overlap_ep
-    return Affine(seconds * passes * exposed, latency * passes)
+    return Affine(2 * seconds * exposed, 2 * latency)
 
 
 @mypyc_attr(acyclic=True)
@@ -556,23 +589,25 @@ def stage_seconds(
     tokens = tokens_per_rank(request, layout)
     fraction = request.framework.recompute_flop_fraction[layout.recompute]
     again = 1.0 if layout.recompute == "full" else 0.0
+    passes = 2 + again
     compute = tp = cp = ep = 0.0
+    rates = Rates(request, layout.precision)
+    block = block_seconds(request, layout, rates)
     for layers, is_routed in ((plain, False), (routed, True)):
         if not layers:
             continue
-        seconds = layer_seconds(request, layout, routed=is_routed).with_recompute(fraction)
-        compute += layers * seconds.at(tokens)
-        traffic = tp_seconds_per_layer(request, layout, routed=is_routed, recompute_fraction=again)
-        tp += layers * traffic.at(tokens)
+        seconds = layer_seconds(request, layout, rates, block, routed=is_routed)
+        compute += layers * seconds.with_recompute(fraction).at(tokens)
+        traffic = tp_seconds_per_pass(request, layout, routed=is_routed)
+        tp += layers * passes * traffic.at(tokens)
         cp += layers * cp_seconds_per_layer(request, layout).at(tokens)
         if is_routed:
-            exchange = ep_seconds_per_layer(request, layout, recompute_fraction=again)
-            ep += layers * exchange.at(tokens)
+            ep += layers * passes * ep_seconds_per_pass(request, layout).at(tokens)
     if last:
         compute += head_seconds(request, layout).at(tokens)
     each = request.efficiency.launch_seconds * (3 + fraction)
     if layout.tp > 1:
-        each += request.efficiency.launch_collective_seconds * 2 * (2 + again)
+        each += request.efficiency.launch_collective_seconds * 2 * passes
     launched = (plain + routed) * each
     launched += routed * launch_routed_seconds(request) * (3 + fraction)
     compute = max(compute, launched - tp - cp - ep)

@@ -8,9 +8,12 @@ import pytest
 
 from app.planner.request import PlanRequest
 from app.planner.timing import (
+    LayerSeconds,
+    Rates,
     SharedSeconds,
     accumulation,
-    ep_seconds_per_layer,
+    block_seconds,
+    ep_seconds_per_pass,
     launch_routed_seconds,
     layer_seconds,
     other_domains,
@@ -27,6 +30,14 @@ def traffic(asked: PlanRequest, **fields: object) -> SharedSeconds:
     return shared_seconds(asked, layout(asked, **fields))
 
 
+def dense_layer(asked: PlanRequest) -> LayerSeconds:
+    """Of the default layout."""
+    laid = layout(asked)
+    rates = Rates(asked, laid.precision)
+    block = block_seconds(asked, laid, rates)
+    return layer_seconds(asked, laid, rates, block, routed=False)
+
+
 def test_gradients_are_added_once_a_microbatch_whatever_its_tokens() -> None:
     asked = request(framework="megatron")
     one = accumulation(asked, layout(asked, tp=1), routed=False)
@@ -38,8 +49,7 @@ def test_gradients_are_added_once_a_microbatch_whatever_its_tokens() -> None:
 def test_frozen_weights_have_no_gradients_to_add() -> None:
     full, lora = request(framework="megatron"), request(framework="megatron", task="lora")
     added = accumulation(full, layout(full), routed=False).fixed
-    products = layer_seconds(lora, layout(lora), routed=False)
-    trained = layer_seconds(full, layout(full), routed=False)
+    products, trained = dense_layer(lora), dense_layer(full)
     assert trained.backward.fixed == pytest.approx(2 * products.backward.fixed + added)
 
 
@@ -56,8 +66,8 @@ def test_a_token_crosses_once_to_each_other_domain(
 
 def test_an_exchange_across_nodes_costs_more_than_inside() -> None:
     asked = request(MOE, framework="megatron", nodes=4, batch=512)
-    inside = ep_seconds_per_layer(asked, layout(asked, ep=8), recompute_fraction=0.0)
-    across = ep_seconds_per_layer(asked, layout(asked, ep=32), recompute_fraction=0.0)
+    inside = ep_seconds_per_pass(asked, layout(asked, ep=8))
+    across = ep_seconds_per_pass(asked, layout(asked, ep=32))
     assert 0 < inside.per_token < across.per_token
     assert 0 < inside.fixed < across.fixed
 
@@ -67,7 +77,8 @@ def test_grouped_products_reach_less_than_plain_ones() -> None:
     plain = replace(asked, efficiency=replace(asked.efficiency, grouped_gemm=1.0))
     half = replace(asked, efficiency=replace(asked.efficiency, grouped_gemm=0.5))
     laid = layout(asked, ep=8)
-    assert routed_mlp(plain, laid).per_token < routed_mlp(half, laid).per_token
+    rates = Rates(asked, laid.precision)
+    assert routed_mlp(plain, laid, rates).per_token < routed_mlp(half, laid, rates).per_token
 
 
 @pytest.mark.parametrize(
