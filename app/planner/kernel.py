@@ -15,6 +15,7 @@ from __future__ import annotations
 from app.planner.layout import Degrees, Sketch
 from app.planner.legality import padded_vocabulary, split_layers, usable_shardings
 from app.planner.memory import (
+    Share,
     StageParams,
     activation_bytes_per_layer,
     adapter_params_per_layer,
@@ -180,6 +181,7 @@ class Experts:
         self.routed = routed
         self.traffic = traffic
         self.layers: dict[str, LayerSeconds] = {}
+        self.firsts: dict[int, StageParams] = {}
         self.stages: dict[int, list[StageParams]] = {}
 
 
@@ -231,6 +233,7 @@ class Kernel:
         self.scale = override / max(1, counted_params(model)) if override else 1.0
         self.full_training = trains_all(request)
         self.adapters = adapter_params_per_layer(model, request.workload.lora_rank)
+        self.gathered_layer, self.gathered_table = gathered_bytes(request)
         self.offloads = request.workload.offload != "none"
         self.fragmented = 1 + framework.fragmentation
         self.context = framework.context_bytes
@@ -261,7 +264,7 @@ class Kernel:
         self.rates: dict[str, Rates] = {}
         self._tensors: dict[tuple[int, bool], Tensor] = {}
         self._stages: dict[int, list[StageKind]] = {}
-        self._leanest: dict[tuple[str, bool], tuple[float, float]] = {}
+        self._leanest: list[dict[str, Share]] = [{}, {}]
         self._states: dict[tuple[str, bool, int], dict[str, StateBytes]] = {}
 
     def group(self, tp: int, cp: int, ep: int, *, sequence_parallel: bool) -> Group:
@@ -502,25 +505,35 @@ class Kernel:
             self._states[key] = found
         return found
 
-    def leanest_states(self, precision: str, *, piped: bool) -> tuple[float, float]:
+    def leanest_states(self, precision: str, *, piped: bool) -> Share:
         """The least any sharding replicates, and the least any shards, in bytes per parameter."""
-        key = (precision, piped)
-        found = self._leanest.get(key)
+        known = self._leanest[1 if piped else 0]
+        found = known.get(precision)
         if found is None:
             table = self.states(precision, piped=piped, ranks=1)
             found = (
                 min([each.replicated for each in table.values()]),
                 min([each.sharded for each in table.values()]),
             )
-            self._leanest[key] = found
+            known[precision] = found
         return found
 
     def stage_params(self, tensor: Tensor, experts: Experts, pp: int) -> list[StageParams]:
         """Parameters of one rank of every stage kind of a pipeline."""
         found = experts.stages.get(pp)
         if found is None:
-            found = [self._stage_params(tensor, experts, kind) for kind in self.stage_kinds(pp)]
+            found = [self.first_stage(tensor, experts, pp)]
+            for kind in self.stage_kinds(pp)[1:]:
+                found.append(self._stage_params(tensor, experts, kind))
             experts.stages[pp] = found
+        return found
+
+    def first_stage(self, tensor: Tensor, experts: Experts, pp: int) -> StageParams:
+        """Parameters of one rank of the first stage."""
+        found = experts.firsts.get(pp)
+        if found is None:
+            found = self._stage_params(tensor, experts, self.stage_kinds(pp)[0])
+            experts.firsts[pp] = found
         return found
 
     def _stage_params(self, tensor: Tensor, experts: Experts, kind: StageKind) -> StageParams:
@@ -533,7 +546,7 @@ class Kernel:
         if kind.routed:
             layer = max(layer, experts.dense + experts.routed)
         table = tensor.table if kind.tables else 0.0
-        gathered = gathered_bytes(self.request, layer=layer, table=table)
+        gathered = max(layer * self.gathered_layer, table * self.gathered_table)
         if self.full_training:
             return StageParams(dense=dense, routed=routed, gathered_bytes=gathered)
         return StageParams(

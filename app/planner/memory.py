@@ -141,7 +141,8 @@ def stage_params(request: PlanRequest, layout: Layout, stage: int) -> StageParam
     scale = override / max(1, counted_params(model)) if override else 1.0
     dense, routed = dense * scale, routed * scale
     layer = max(plain_dense if plain else 0.0, moe_dense + moe_routed if moe_layers else 0.0)
-    gathered = gathered_bytes(request, layer=layer, table=table if tables else 0.0)
+    of_layer, of_table = gathered_bytes(request)
+    gathered = max(layer * of_layer, table * of_table if tables else 0.0)
     if trains_all(request):
         return StageParams(dense=dense, routed=routed, gathered_bytes=gathered)
     adapters = in_stage * adapter_params_per_layer(model, request.workload.lora_rank) / layout.tp
@@ -174,19 +175,18 @@ def table_excess(request: PlanRequest) -> float:
     return SIXTEEN_BIT / base_bytes(request) - 1
 
 
-def gathered_bytes(request: PlanRequest, *, layer: float, table: float) -> float:
-    """Device bytes of the biggest block that stands whole at once under ZeRO-3.
+def gathered_bytes(request: PlanRequest) -> tuple[float, float]:
+    """Device bytes per parameter that stands whole at once under ZeRO-3: a layer's, a table's.
 
-    A layer of `layer` parameters with the neighbours that are prefetched and, in its backward pass,
-    its whole gradient as wide as it is sent, unless gradients are sent in buckets. A quantised base
-    is gathered quantised. A vocabulary table of `table` parameters stands alone with its gradient.
+    A layer stands with the neighbours that are prefetched and, in its backward pass, its whole
+    gradient as wide as it is sent, unless gradients are sent in buckets. A quantised base is
+    gathered quantised. A vocabulary table stands alone with its gradient.
     Source: PyTorch FSDP, arXiv:2304.11277, section 4; `MixedPrecisionPolicy.reduce_dtype`.
     """
     framework = request.framework
     whole = trains_all(request) and framework.bucket_bytes == 0
     gradient = framework.gradient_bytes if whole else 0.0
-    of_layer = framework.gathered_layers * base_bytes(request) + gradient
-    return max(layer * of_layer, table * (SIXTEEN_BIT + gradient))
+    return framework.gathered_layers * base_bytes(request) + gradient, SIXTEEN_BIT + gradient
 
 
 def counted_params(model: ModelArchitecture) -> int:

@@ -127,7 +127,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     of the largest.
     """
     axes, pp = node.axes, node.pp
-    stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
+    stage = kernel.first_stage(group.tensor, group.experts, pp)
     per_replica = kernel.batch // node.dp
     sequences = kernel.length / node.cp
     tokens = per_replica * sequences
@@ -200,17 +200,20 @@ class Visit:
         kernel, node, limit = self.kernel, self.node, self.room[0]
         base = kernel.node_bytes(node.tp, node.pp, node.cp, node.ep, node.dp)
         found: list[Placement] = []
+        shared_by, stage = 0, self.stages[0]
         for sharding, dp_shard in node.axes.shardings:
-            ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
-            states = kernel.states(precision, piped=node.pp > 1, ranks=ranks.dense)[sharding]
+            if dp_shard != shared_by:
+                shared_by = dp_shard
+                ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
+                table = kernel.states(precision, piped=node.pp > 1, ranks=ranks.dense)
+                wire = kernel.shared_costs.wire(ranks, stage)
+            states = table[sharding]
             fixed = base
             if sharding == "hsdp" and ranks.replicas > 1:
                 fixed += kernel.communicator
             held = [fixed + kernel.device_bytes(states, stage, ranks) for stage in self.stages]
             if max(held) > limit or not self.hosted(states, ranks):
                 continue
-            stage = self.stages[0]
-            wire = kernel.shared_costs.wire(ranks, stage)
             placement = Placement(
                 precision,
                 (sharding, dp_shard),
@@ -320,7 +323,7 @@ def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     bound the others'.
     """
     axes, pp = node.axes, node.pp
-    stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
+    stage = kernel.first_stage(group.tensor, group.experts, pp)
     ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, node.dp)
     kind, ring = kernel.stage_kinds(pp)[0], group.ring
     smallest = axes.microbatches[0]
@@ -513,7 +516,7 @@ def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
 def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
     """The least the first stage of a node holds: the smallest microbatch, no interleaving."""
     axes, pp = node.axes, node.pp
-    stage = kernel.stage_params(group.tensor, group.experts, pp)[0]
+    stage = kernel.first_stage(group.tensor, group.experts, pp)
     least = INFEASIBLE
     kind, ring = kernel.stage_kinds(pp)[0], group.ring
     for precision in axes.precisions:

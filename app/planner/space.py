@@ -187,6 +187,8 @@ class Pipelines:
         self.recomputes = tuple([kind for kind in framework.kept if pins.recompute in (None, kind)])
         self.aligned = precision_choices(request, aligned=True)
         self.unaligned = precision_choices(request, aligned=False)
+        self.shardings = [sharding_kinds(request, pp=1), sharding_kinds(request, pp=2)]
+        self.sizes: dict[int, list[int]] = {}
         self.splits: dict[int, tuple[int, ...]] = {}
         self.chunks: dict[int, tuple[int, ...]] = {}
         self.known: dict[tuple[int, int], list[Pipeline]] = {}
@@ -234,22 +236,44 @@ class Pipelines:
     def axes(self, *, tp: int, pp: int, cp: int, dp: int, tokens: int) -> Axes:
         """The leaf choices under these degrees; `tokens` of one sequence on a rank."""
         pin, per_replica = self.request.pins.microbatch_size, self.batch // dp
+        sizes = self.sizes.get(per_replica)
+        if sizes is None:
+            sizes = microbatch_sizes(per_replica)
+            if pin is not None:
+                sizes = [pin] if per_replica % pin == 0 else []
+            self.sizes[per_replica] = sizes
         microbatches: list[int] = []
         interleaving, aligned = 0, True
-        for size in microbatch_sizes(per_replica) if pin is None else [pin]:
+        for size in sizes:
             count = per_replica // size
-            if per_replica % size == 0 and count >= pp:
-                microbatches.append(size)
-                interleaving += count % pp == 0
-                aligned = aligned and tokens * size % FP8_TOKEN_MULTIPLE == 0
+            if count < pp:
+                break
+            microbatches.append(size)
+            interleaving += count % pp == 0
+            aligned = aligned and tokens * size % FP8_TOKEN_MULTIPLE == 0
         return Axes(
             precisions=self.aligned if aligned else self.unaligned,
             microbatches=tuple(microbatches),
             recomputes=self.recomputes,
-            shardings=sharding_choices(self.request, tp=tp, pp=pp, cp=cp, dp=dp),
+            shardings=self.sharded(tp, pp, cp, dp),
             vpps=self.vpps(pp),
             interleaving=interleaving,
         )
+
+    def sharded(self, tp: int, pp: int, cp: int, dp: int) -> tuple[tuple[str, int], ...]:
+        """Shardings with their shard group. HSDP only where it differs from plain ZeRO-3."""
+        chosen: list[tuple[str, int]] = []
+        pins = self.request.pins
+        for kind in self.shardings[1 if pp > 1 else 0]:
+            group = dp
+            if kind == "hsdp":
+                group = pins.dp_shard or hsdp_shard_group(self.request, tp=tp, cp=cp, dp=dp)
+                if dp % group or (group in (1, dp) and pins.sharding is None):
+                    continue
+            elif pins.dp_shard not in (None, dp):
+                continue
+            chosen.append((kind, group))
+        return tuple(chosen)
 
 
 def microbatch_sizes(per_replica: int) -> list[int]:
@@ -297,25 +321,11 @@ def precision_choices(request: PlanRequest, *, aligned: bool) -> tuple[str, ...]
     return tuple(chosen)
 
 
-def sharding_choices(
-    request: PlanRequest, *, tp: int, pp: int, cp: int, dp: int
-) -> tuple[tuple[str, int], ...]:
-    """Shardings with their shard group. HSDP only where it differs from plain ZeRO-3."""
-    framework, pins = request.framework, request.pins
-    usable = tuple(framework.states) if pp == 1 else framework.pipeline_shardings
-    chosen: list[tuple[str, int]] = []
-    for kind in usable:
-        if pins.sharding not in (None, kind):
-            continue
-        group = dp
-        if kind == "hsdp":
-            group = pins.dp_shard or hsdp_shard_group(request, tp=tp, cp=cp, dp=dp)
-            if dp % group or (group in (1, dp) and pins.sharding is None):
-                continue
-        elif pins.dp_shard not in (None, dp):
-            continue
-        chosen.append((kind, group))
-    return tuple(chosen)
+def sharding_kinds(request: PlanRequest, *, pp: int) -> list[str]:
+    """Shardings the framework offers beside a pipeline of `pp` stages."""
+    framework, pin = request.framework, request.pins.sharding
+    usable = list(framework.states) if pp == 1 else list(framework.pipeline_shardings)
+    return [kind for kind in usable if pin in (None, kind)]
 
 
 def leaf(
