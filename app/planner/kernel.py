@@ -469,7 +469,8 @@ class Kernel:
         per_microbatch, per_step, update = shared
         within, after = per_microbatch * self.unhidden, per_step * self.unhidden
         within = max(within, per_microbatch - slowest)
-        after = max(after, per_step - slowest)
+        left = slowest - (per_microbatch - within)
+        after = max(after, per_step - left)
         return within * microbatches + after + update
 
     def with_shared(

@@ -730,9 +730,11 @@ def exposed_dp(
 ) -> float:
     """Data-parallel seconds that do not hide behind compute.
 
-    Each microbatch can hide its own traffic; the once-a-step part hides behind one microbatch.
+    Each microbatch can hide its own traffic; the once-a-step part hides behind what that leaves of
+    one microbatch. So a longer microbatch never makes a shorter step.
     """
     per_microbatch, per_step, _ = shared
     within = max(per_microbatch * (1 - overlap), per_microbatch - microbatch_seconds)
-    after = max(per_step * (1 - overlap), per_step - microbatch_seconds)
+    left = microbatch_seconds - (per_microbatch - within)
+    after = max(per_step * (1 - overlap), per_step - left)
     return within * microbatches + after

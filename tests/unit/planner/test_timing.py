@@ -14,6 +14,7 @@ from app.planner.timing import (
     accumulation,
     block_seconds,
     ep_seconds_per_pass,
+    exposed_dp,
     launch_routed_seconds,
     layer_seconds,
     other_domains,
@@ -51,6 +52,21 @@ def test_frozen_weights_have_no_gradients_to_add() -> None:
     added = accumulation(full, layout(full), routed=False).fixed
     products, trained = dense_layer(lora), dense_layer(full)
     assert trained.backward.fixed == pytest.approx(2 * products.backward.fixed + added)
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 8])
+@pytest.mark.parametrize("overlap", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("shared", [(0.0, 5.0, 0.0), (4.0, 0.0, 0.0), (4.0, 5.0, 0.0)])
+def test_a_longer_microbatch_never_makes_a_shorter_step(
+    shared: SharedSeconds, overlap: float, microbatches: int
+) -> None:
+    """What one microbatch hides of its own traffic, it can't hide of the step's again."""
+    steps = [
+        seconds * microbatches
+        + exposed_dp(shared, overlap=overlap, microbatch_seconds=seconds, microbatches=microbatches)
+        for seconds in (0.0, 1.0, 3.9, 4.1, 6.0, 8.9, 9.1, 20.0)
+    ]
+    assert steps == sorted(steps)
 
 
 @pytest.mark.parametrize(
