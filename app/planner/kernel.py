@@ -32,6 +32,7 @@ from app.planner.memory import (
 )
 from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest
+from app.planner.space import Node
 from app.planner.timing import (
     NOTHING,
     Affine,
@@ -200,7 +201,7 @@ class Tensor:
         self.layers: dict[str, LayerSeconds] = {}
         self.blocks: dict[str, BlockSeconds] = {}
         self.heads: dict[str, Affine] = {}
-        self.crossings: dict[int, tuple[float, float]] = {}
+        self.crossings: dict[int, Affine] = {}
         self.rings: dict[int, Ring] = {}
         self.experts: dict[int, Experts] = {}
 
@@ -254,10 +255,12 @@ class Kernel:
         self.wanted: list[int] = [
             place for place, kind in enumerate(self.recomputes) if pin in (None, kind)
         ]
-        # Without recomputation first: no other undercuts it.
-        self.ordered: list[int] = sorted(
-            self.wanted, key=lambda place: self.recomputes[place] != "none"
-        )
+        # No other undercuts the seconds of this one, where a plan may have it; else -1.
+        self.quickest = -1
+        for place in self.wanted:
+            if self.recomputes[place] == "none":
+                self.quickest = place
+        self.ordered: list[int] = sorted(self.wanted, key=lambda place: place != self.quickest)
         self.fractions: list[float] = [
             float(framework.recompute_flop_fraction[kind]) for kind in framework.kept
         ]
@@ -422,17 +425,17 @@ class Kernel:
             start += layers
         return kinds
 
-    def crossing(self, tensor: Tensor, pp: int, ranks: int) -> tuple[float, float]:
-        """Exposed seconds of one crossing between stages of `ranks`, per token and fixed."""
-        found = tensor.crossings.get(pp)
+    def crossing(self, tensor: Tensor, node: Node) -> Affine:
+        """Exposed seconds of one crossing between the stages of a node."""
+        found = tensor.crossings.get(node.pp)
         if found is None:
             one, two = [
                 p2p_seconds(
                     self.request,
                     Sketch(
-                        tp=tensor.tp,
-                        pp=pp,
-                        dp=ranks // tensor.tp,
+                        tp=node.tp,
+                        pp=node.pp,
+                        dp=node.cp * node.dp,
                         sequence_parallel=tensor.sequence_parallel,
                         microbatch_size=size,
                     ),
@@ -440,8 +443,8 @@ class Kernel:
                 for size in (1, 2)
             ]
             slope = (two - one) / self.length
-            found = (slope * self.exposed_pp, (one + one - two) * self.exposed_pp)
-            tensor.crossings[pp] = found
+            found = Affine(slope * self.exposed_pp, (one + one - two) * self.exposed_pp)
+            tensor.crossings[node.pp] = found
         return found
 
     def shared(

@@ -52,7 +52,7 @@ from app.planner.request import (
     never,
 )
 from app.planner.space import Node, fills, groups, leaf, moving_parts
-from app.planner.timing import ShardGroups, SharedSeconds
+from app.planner.timing import Affine, ShardGroups, SharedSeconds
 
 INFEASIBLE = float("inf")
 
@@ -117,6 +117,22 @@ class Placement:
         self.held = held
         self.most: list[float] = []
 
+    def wants(self, microbatch: int, recompute: int, quickest: int) -> bool:
+        """Whether it takes this recomputation to fit; `quickest` does without, -1: unknown."""
+        if microbatch > self.most[recompute]:
+            return False
+        return quickest in (-1, recompute) or microbatch > self.most[quickest]
+
+
+def largest_size(microbatches: tuple[int, ...], each: float, room: float) -> int:
+    """The largest microbatch whose sequences have room at `each` a sequence; 0 if none has."""
+    largest = 0
+    for size in microbatches:
+        if size * each > room:
+            break
+        largest = size
+    return largest
+
 
 def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     """A lower bound on the step of every leaf whose first stage has room.
@@ -124,7 +140,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     That stage keeps most microbatches in flight. A sharding and a recomputation that have room for
     b sequences there have for fewer; the least `work_bound` of those, with what
     `Kernel.with_shared` adds at least: the traffic of the fewest microbatches, behind a microbatch
-    of the largest.
+    of the largest. A recomputation that makes no larger one possible than going without is slower.
     """
     axes, pp = node.axes, node.pp
     stage = kernel.first_stage(group.tensor, group.experts, pp)
@@ -133,6 +149,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     tokens = per_replica * sequences
     smallest = axes.microbatches[0]
     free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
+    crossing = kernel.crossing(group.tensor, node)
     best = INFEASIBLE
     kind, ring = kernel.stage_kinds(pp)[0], group.ring
     for precision in axes.precisions:
@@ -147,19 +164,23 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
             states = table[sharding]
             room = free - kernel.device_bytes(states, stage, ranks)
             shared: SharedSeconds | None = None
-            for recompute in kernel.wanted:
+            without = 0
+            for recompute in kernel.ordered:
                 each = kernel.first_keeps(kind, layers[recompute], pp, ring.logits)
-                if smallest * each > room:
+                largest = largest_size(axes.microbatches, each, room)
+                if largest <= without:
                     continue
-                largest = smallest
-                for size in axes.microbatches:
-                    if size * each > room:
-                        break
-                    largest = size
+                if recompute == kernel.quickest:
+                    without = largest
                 costs = kernel.passes(group, precision, recompute)
                 fewest = per_replica // largest
                 work = work_bound(
-                    costs, node, tokens=tokens, fewest=fewest, shortest=smallest * sequences
+                    costs,
+                    node,
+                    crossing,
+                    tokens=tokens,
+                    fewest=fewest,
+                    shortest=smallest * sequences,
                 )
                 if shared is None:
                     shared = kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=pp)
@@ -235,9 +256,11 @@ class Visit:
         """Every (bound, precision, recomputation, microbatch) that has room, least bound first.
 
         The time of the leaf without its choice of vpp: the bubble of the deepest interleaving that
-        the microbatches allow, the crossings of none, the sharding that exposes least.
+        the microbatches allow, the crossings of none, the sharding that exposes least. Where there
+        is no interleaving to make room for, recomputing what has room without is slower.
         """
         node, kernel = self.node, self.kernel
+        quickest = kernel.quickest if node.axes.vpps[-1] == 1 else -1
         found: list[tuple[float, int, int, int]] = []
         for place in range(len(self.placements)):
             able = self.placements[place]
@@ -257,24 +280,23 @@ class Visit:
                     vpp = node.axes.vpps[-1] if count % node.pp == 0 else 1
                     pipeline = slowest * count + (total - slowest) / vpp
                     pipeline += self.crossings(tokens, count)
-                    least = INFEASIBLE
+                    exposed = INFEASIBLE
                     for placement in able:
-                        if microbatch <= placement.most[recompute]:
-                            exposed = kernel.exposed(
+                        if placement.wants(microbatch, recompute, quickest):
+                            each = kernel.exposed(
                                 placement.shared, microbatches=count, slowest=slowest
                             )
-                            least = min(least, (pipeline + exposed) * LOWERED)
-                    found.append((least, place, recompute, microbatch))
+                            exposed = min(exposed, each)
+                    if exposed < INFEASIBLE:
+                        least = (pipeline + exposed) * LOWERED
+                        found.append((least, place, recompute, microbatch))
         found.sort()
         return found
 
     def crossings(self, tokens: float, count: int) -> float:
         """Exposed seconds of all stage crossings of a step without interleaving."""
         node = self.node
-        if node.pp == 1:
-            return 0.0
-        slope, fixed = self.kernel.crossing(self.group.tensor, node.pp, node.tp * node.cp * node.dp)
-        return (slope * tokens + fixed) * (count + node.pp - 1)
+        return self.kernel.crossing(self.group.tensor, node).at(tokens) * (count + node.pp - 1)
 
     def device_bytes(
         self, placement: Placement, kept: KeptBytes, microbatch: int, vpp: int
@@ -299,20 +321,28 @@ def most(each: list[float], held: list[float], limit: float) -> float:
 
 
 def work_bound(
-    costs: PassCosts, node: Node, *, tokens: float, fewest: int, shortest: float
+    costs: PassCosts,
+    node: Node,
+    crossing: Affine,
+    *,
+    tokens: float,
+    fewest: int,
+    shortest: float,
 ) -> float:
-    """A lower bound on compute, layer traffic and bubble of a node's leaves.
+    """A lower bound on compute, layer traffic, bubble and crossings of a node's leaves.
 
     Let S(T) = max(A T + B, L) be the least seconds all pp stages together need for a microbatch of
     T tokens. A step takes at least
         m slowest + (S - slowest) / v  >=  S / pp * (m + (pp - 1) / v)
     because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
     the batch, m S(T) = max(A N + B m, L m) is least at the smallest m, and the bubble term at the
-    smallest T and largest v.
+    smallest T and largest v. A `crossing` of seconds affine in T happens v (m + pp - 1) times.
     """
     work = max(costs.whole_slope * tokens + costs.whole_fixed * fewest, costs.launched * fewest)
     bubble = costs.least(shortest) * (node.pp - 1) / node.axes.vpps[-1]
-    return (work + bubble) / node.pp
+    crossings = crossing.per_token * (tokens + shortest * (node.pp - 1))
+    crossings += crossing.fixed * (fewest + node.pp - 1)
+    return (work + bubble) / node.pp + crossings
 
 
 def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
@@ -330,6 +360,7 @@ def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     sequences = kernel.length / node.cp
     per_replica = kernel.batch // node.dp
     tokens, fewest = per_replica * sequences, per_replica // axes.microbatches[-1]
+    crossing = kernel.crossing(group.tensor, node)
     best = INFEASIBLE
     for precision in axes.precisions:
         replicated, sharded = kernel.leanest_states(precision, piped=pp > 1)
@@ -343,12 +374,13 @@ def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
             seconds = work_bound(
                 kernel.passes(group, precision, recompute),
                 node,
+                crossing,
                 tokens=tokens,
                 fewest=fewest,
                 shortest=smallest * sequences,
             )
             best = min(best, seconds)
-            if kernel.recomputes[recompute] == "none":
+            if recompute == kernel.quickest:
                 break
     return best * LOWERED
 
