@@ -176,7 +176,7 @@ def admission_deps(
 
     return AdmissionDeps(
         adapters=dispatch_table(
-            VsrAdapter(texts=texts),
+            VsrAdapter(texts=texts, told_of=rules.told_of),
             KubeflowAdapter(runtimes=runtimes, gpu_name=gpu_name, texts=texts),
         ),
         resolve=KnownIntents(

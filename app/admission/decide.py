@@ -8,7 +8,7 @@ from typing import Final
 
 from app.admission.decision import Decision
 from app.admission.judge import Resolve, judged
-from app.admission.review import Review
+from app.admission.review import Review, deciding, whole
 from app.planner.explain import headline
 from app.planner.hardware import Gpu
 from app.planner.intent import FieldError, Unresolved
@@ -64,6 +64,12 @@ def adapter_for(review: Review, deps: Deps) -> Adapter | None:
     """The adapter of the review's resource, if its kind agrees."""
     found = deps.adapters.get((review.group, review.version, review.resource))
     return found if found is not None and found.kind == review.kind else None
+
+
+def told_apart(review: Review, deps: Deps) -> bytes:
+    """All of a review that its decision may depend on, the job as its adapter reads it."""
+    adapter = adapter_for(review, deps)
+    return deciding(review, whole if adapter is None else adapter.shown)
 
 
 def not_ours(review: Review, deps: Deps) -> str:

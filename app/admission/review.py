@@ -5,7 +5,7 @@ Source of the shape: kubernetes/api admission/v1/types.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NotRequired, TypedDict
 
@@ -134,19 +134,24 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's copy of the whole job, its name included; no decision depends on what it says."""
 
 
-def deciding(review: Review) -> bytes:
+def whole(job: Job) -> Job:
+    """The job: what an adapter shows that says nothing of what it leaves unread."""
+    return job
+
+
+def deciding(review: Review, shown: Callable[[Job], Job] = whole) -> bytes:
     """All of a review that its decision may depend on: reviews with equal ones are decided alike.
 
-    Keys in another order make another one. Empty when it can't be written: orjson reads deeper
-    nesting than it writes.
+    `shown` leaves out of a job what its adapter does not read. Keys in another order make another
+    one. Empty when it can't be written: orjson reads deeper nesting than it writes.
     """
     try:
         return orjson.dumps(
             (
                 (review.group, review.version, review.kind, review.resource, review.subresource),
                 (review.operation, review.namespace, review.username),
-                _read(review.job),
-                _read(review.old) if review.old is not None else None,
+                shown(_read(review.job)),
+                shown(_read(review.old)) if review.old is not None else None,
             )
         )
     except TypeError:

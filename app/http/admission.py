@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app.admission.decide import Deps as AdmissionDeps
-from app.admission.decide import mutate, validate
+from app.admission.decide import mutate, told_apart, validate
 from app.admission.decision import Decision
 from app.admission.response import answer_of, response_bytes
 from app.admission.review import MalformedReview, Review, parse_review
@@ -91,7 +91,7 @@ def answers(door: DoorName, deps: Deps) -> Answers:
     """What answers a review at a door; equal ones once, unless a runtime may come between."""
     decide = partial(DECIDERS[door], deps=deps.admission)
     if deps.prepare is None:
-        return KnownAnswers(decide, deps.metrics)
+        return KnownAnswers(decide, deps.metrics, key=partial(told_apart, deps=deps.admission))
     return lambda review, stop: answer_of(decide(review, stop=stop))
 
 

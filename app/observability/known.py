@@ -27,7 +27,7 @@ CONTEXT_BYTES: Final = 4096
 """Of what the rules see of a job whose environment is remembered."""
 ANSWERS_KEPT: Final = 1024
 DECIDING_BYTES: Final = 8192
-"""Of a review whose answer is remembered."""
+"""Of the key of a review whose answer is remembered."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -125,18 +125,26 @@ Answers = Callable[[Review, Stop], Answer]
 class KnownAnswers:
     """A door's answer to a review, by all of the review that its decision may depend on.
 
-    Kept are `ANSWERS_KEPT` answers to short reviews. Right only where deciding is a function of the
-    review: not while runtimes are read, which change.
+    `key` is equal for reviews that are decided alike. Kept are `ANSWERS_KEPT` answers to reviews
+    whose key is short. Right only where deciding is a function of the review: not while runtimes
+    are read, which change.
     """
 
-    def __init__(self, decide: Callable[..., Decision], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        decide: Callable[..., Decision],
+        metrics: Metrics,
+        *,
+        key: Callable[[Review], bytes] = deciding,
+    ) -> None:
         self._decide = decide
+        self._key = key
         self._answers: LRUCache[bytes, Answer] = LRUCache(maxsize=ANSWERS_KEPT)
         self._hits, self._misses = (metrics.answer_lookups.labels(each) for each in ("hit", "miss"))
 
     def __call__(self, review: Review, stop: Stop = never) -> Answer:
         """The answer to `review`. Raises `OutOfTime`, and then remembers nothing."""
-        key = deciding(review)
+        key = self._key(review)
         known = self._answers.get(key)
         if known is not None:
             self._hits.inc()

@@ -165,6 +165,9 @@ class Adapter(Protocol):
     def resource(self) -> str:
         """Their plural name in URLs."""
 
+    def shown(self, job: Job) -> Job:
+        """The job as far as any answer here may depend on it: equal ones are answered alike."""
+
     def wish(self, review: JobReview) -> Wish:
         """What the review asks of us."""
 

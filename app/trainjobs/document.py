@@ -71,6 +71,11 @@ def environment_at(document: Any, *path: str) -> dict[str, str]:
     }
 
 
+def is_texts(value: Any) -> bool:
+    """Whether a JSON value is a list of strings."""
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
 def words_at(document: Any, *path: str) -> list[str]:
     """The strings of the list at `path`; empty for anything else."""
     found = value_at(document, *path)

@@ -25,7 +25,15 @@ from app.trainjobs.adapter import (
     WantsPlan,
     Wish,
 )
-from app.trainjobs.document import count_at, mapping_at, texts_at, value_at, words_at
+from app.trainjobs.document import (
+    count_at,
+    is_object,
+    is_texts,
+    mapping_at,
+    texts_at,
+    value_at,
+    words_at,
+)
 from app.trainjobs.kept import KEPT, kept_variables, leftover_warnings, our_entries
 from app.trainjobs.patch import Edit, append_operations, pointer, set_operations
 from app.trainjobs.plan_json import (
@@ -59,6 +67,7 @@ from app.trainjobs.vsr_rules import (
 
 NOT_A_CREATION: Final = "not-a-creation"
 ENVIRONMENT_PATH: Final = ("spec", "env")
+COMMAND_LINE: Final = ("command", "args")
 STATED_DEGREES: Final = ("tp", "pp", "cp")
 CHECKPOINT_DEFAULTS: Final = {"intervalMinutes": 30, "retainCount": 3}
 JUDGED_FIELDS: Final = (
@@ -83,15 +92,36 @@ JUDGED_FIELDS: Final = (
 class VsrAdapter:
     """`Adapter` of the TrainJob whose spec holds the degrees themselves.
 
-    `texts` writes a plan down; it may remember what it wrote.
+    `texts` writes a plan down; it may remember what it wrote. `told_of` is what the environment's
+    rules can tell of a command: by default all of it.
     """
 
     texts: Callable[[Plan], PlanTexts] = plan_texts
+    told_of: Callable[[str], str] = str
     judges_updates: bool = True
     group: str = "training.vsr.dev"
     version: str = "v1alpha1"
     kind: str = "TrainJob"
     resource: str = "trainjobs"
+
+    def shown(self, job: Job) -> Job:
+        """The job without what makes one run another than the one before, and decides nothing.
+
+        Of labels one counts, of the status the phase, of a command line what the rules can tell of
+        it, where it is made of texts.
+        """
+        spec, metadata = mapping_at(job, "spec"), mapping_at(job, "metadata")
+        seen = dict(job)
+        present = [name for name in COMMAND_LINE if spec.get(name) is not None]
+        if present and all(is_texts(spec[name]) for name in present):
+            told = self.told_of(command_line(job))
+            seen["spec"] = {**spec, **dict.fromkeys(present, (told,))}
+        if is_object(metadata.get("labels")):
+            queue = texts_at(metadata, "labels").get(labels.KUEUE_QUEUE)
+            seen["metadata"] = {**metadata, "labels": {labels.KUEUE_QUEUE: queue}}
+        if "status" in job:
+            seen["status"] = {"phase": value_at(job, "status", "phase")}
+        return seen
 
     def wish(self, review: JobReview) -> Wish:
         """Only a creation is planned. Of a job that exists, what we added is kept."""
@@ -123,7 +153,7 @@ class VsrAdapter:
                 for name, value in stated_layout(job).items()
                 if name in STATED_DEGREES and isinstance(value, int)
             },
-            command=" ".join([*words_at(job, "spec", "command"), *words_at(job, "spec", "args")]),
+            command=command_line(job),
         )
 
     def operations(
@@ -170,6 +200,11 @@ class VsrAdapter:
         return DeclaredLayout(
             intent=intent(job), fields=planned_layout(job) or fields, paths=LAYOUT_PATHS
         )
+
+
+def command_line(job: Job) -> str:
+    """Command and arguments of the job's workers in one line."""
+    return " ".join([word for name in COMMAND_LINE for word in words_at(job, "spec", name)])
 
 
 def skip_reason(review: JobReview) -> str:

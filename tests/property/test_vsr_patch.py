@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.admission.decide import mutate, told_apart, validate
+from app.admission.review import read_review
 from tests.kubeflow.reviews import answered, stored
 from tests.vsr.reviews import auto_job, manual_job, review_of, shipped
 
@@ -123,6 +125,36 @@ fields = st.sampled_from(
         "command", "args", "env", "suspend",
     ]
 )  # fmt: skip
+
+
+runs = st.fixed_dictionaries(
+    {},
+    optional={
+        "command": st.sampled_from([None, [], ["torchrun"], ["sh", "-c", "NCCL_ALGO=Ring x"]])
+        | odd,
+        "args": st.lists(st.text(max_size=3), max_size=3) | odd,
+    },
+)
+
+
+@given(jobs(), st.tuples(runs, runs), st.tuples(odd, odd), st.tuples(odd, odd))
+@calm
+def test_reviews_that_are_not_told_apart_are_decided_alike(
+    job: dict[str, Any], specs: Any, notes: Any, states: Any
+) -> None:
+    """Two runs of a job, created and changed, whatever makes them two."""
+    one, other = copy.deepcopy(job), copy.deepcopy(job)
+    for each, spec, labels, status in zip((one, other), specs, notes, states, strict=True):
+        each["spec"] |= spec
+        each["metadata"]["labels"] = labels
+        each["status"] = status
+    for old in (None, job):
+        first, second = (
+            read_review(review_of(each, old) if old else review_of(each)) for each in (one, other)
+        )
+        if told_apart(first, shipped()) == told_apart(second, shipped()):
+            for decide in (mutate, validate):
+                assert decide(first, shipped()) == decide(second, shipped())
 
 
 @given(st.dictionaries(fields, odd), st.dictionaries(fields, odd), odd, odd)

@@ -56,28 +56,28 @@ class Arrival:
 class Magazine:
     """Shots of every kind.
 
-    Cold ones ask another question each time. Those seen before and large ones are always the same
-    review; the others are of another job each time, which shows in its arguments.
+    Cold ones ask another question each time. Large ones are always the same review, those seen
+    before are of another run of the same job, which shows in its arguments, and the others of
+    another job each time, which shows in its variables.
     """
 
     def __init__(self, models: Mapping[str, ModelArchitecture], *, seed: int) -> None:
         self._dice = random.Random(seed)  # noqa: S311 - a load, not a secret
-        self._runs = count()
+        self._numbers = count()
         self._cold = self._cold_specs(models)
-        self._fixed = {
-            "seen before": shot("seen before", review(auto_spec())),
-            "large object": shot("large object", large(auto_spec())),
-        }
+        self._large = shot("large object", large(auto_spec()))
 
     def shot(self, kind: str) -> Shot:
         """The next request of a kind."""
-        if kind in self._fixed:
-            return self._fixed[kind]
+        if kind == "large object":
+            return self._large
         if kind == "update":
-            return shot(kind, update(self._run(plain_spec())), door="validate")
+            return shot(kind, update(self._other(plain_spec())), door="validate")
         if kind == "auto cold":
-            return shot(kind, review(self._run(next(self._cold))))
-        return shot(kind, review(self._run(plain_spec() if kind == FIRST else auto_spec())))
+            return shot(kind, review(self._other(next(self._cold))))
+        if kind == "seen before":
+            return shot(kind, review({**auto_spec(), "args": [f"--run={next(self._numbers)}"]}))
+        return shot(kind, review(self._other(plain_spec() if kind == FIRST else auto_spec())))
 
     def settling(self, rounds: int) -> list[Shot]:
         """Reviews that bring a server to where it stays: of every kind but the cold one."""
@@ -96,7 +96,7 @@ class Magazine:
         """That many jobs, all different, that ask so many questions in turn."""
         specs = [next(self._cold) for _ in range(questions)]
         return [
-            shot("auto warm", review(self._run(specs[index % questions])))
+            shot("auto warm", review(self._other(specs[index % questions])))
             for index in range(number)
         ]
 
@@ -104,9 +104,9 @@ class Magazine:
         """That many jobs, all different, that ask for no plan."""
         return [self.shot(FIRST) for _ in range(number)]
 
-    def _run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """The spec of another run."""
-        return {**spec, "args": [f"--run={next(self._runs)}"]}
+    def _other(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of another job."""
+        return {**spec, "env": [{"name": "RUN", "value": f"{next(self._numbers)}"}]}
 
     def _cold_specs(self, models: Mapping[str, ModelArchitecture]) -> Iterator[dict[str, Any]]:
         names = list(models)

@@ -41,6 +41,13 @@ TCP = "tcp"
 GENERIC = "generic"
 
 
+@dataclass(slots=True)
+class Said:
+    """A command alone: a test of it asks nothing else of the facts."""
+
+    command: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The rule tables, ready to be applied. Thread-safe: nothing in it changes.
@@ -109,9 +116,13 @@ class Rules:
             _of(self.variables, context.user_env),
             tuple(context.operator_values.items()),
             tuple(context.degrees.items()),
-            # A test of the command asks nothing else of the facts.
-            tuple([test(context) for test in self.command_tests]),  # type: ignore[arg-type]
+            self.told_of(context.command),
         )
+
+    def told_of(self, command: str) -> str:
+        """All that the rules can tell of a command: 1 for each test that holds, else 0."""
+        said: Any = Said(command)
+        return "".join(["1" if test(said) else "0" for test in self.command_tests])
 
     def advise(self, context: CollectiveContext, plan: Plan | None) -> tuple[str, ...]:
         """Advice for somebody who asked; too general to print at every `kubectl apply`."""

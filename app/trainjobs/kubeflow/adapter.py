@@ -77,6 +77,10 @@ class KubeflowAdapter:
     kind: str = "TrainJob"
     resource: str = "trainjobs"
 
+    def shown(self, job: Job) -> Job:
+        """All of it: its containers say what launches it, its labels where it may run."""
+        return job
+
     def wish(self, review: JobReview) -> Wish:
         """A plan, if an opted-in job is being created and shows enough of itself.
 

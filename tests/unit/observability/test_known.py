@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.admission.decide import mutate, validate
+from app.admission.decide import mutate, told_apart, validate
 from app.admission.decision import Decision
-from app.admission.review import LAST_APPLIED, UNREAD, Review, deciding, parse_review
+from app.admission.review import LAST_APPLIED, UNREAD, Review, parse_review
 from app.catalog.loader import load_catalog
 from app.observability.known import (
     ANSWERS_KEPT,
@@ -35,6 +35,7 @@ from app.planner.request import OutOfTime, Plan, PlanRequest, Stop
 from app.planner.search import plan
 from app.trainjobs.adapter import CollectiveContext
 from app.trainjobs.collectives import Rules
+from app.trainjobs.labels import KUEUE_QUEUE
 from tests.vsr.reviews import auto_job, review_of, shipped
 
 
@@ -201,14 +202,29 @@ def is_unread(path: tuple[Any, ...]) -> bool:
     )
 
 
+def is_of_a_run(document: Any, path: tuple[Any, ...]) -> bool:
+    """Whether what stands there only tells runs of a `training.vsr.dev` job apart."""
+    if document["request"]["kind"]["group"] != "training.vsr.dev":
+        return False
+    parts = [("spec", "command"), ("spec", "args"), ("metadata", "labels"), ("status",)]
+    return any(path[2:][: len(each)] == each for each in parts)
+
+
+key = partial(told_apart, deps=shipped())
+
+
 @every_review
 def test_decisions_depend_on_nothing_that_is_left_out(document: Any) -> None:
     """Whatever a review says in a place that is not compared, it is decided alike."""
     review = parsed(document)
     checked = 0
-    for path in filter(is_unread, leaves(document["request"], "request")):
+    for path in leaves(document["request"], "request"):
+        if not is_unread(path) and not is_of_a_run(document, path):
+            continue
         changed = parsed(with_value(document, path, "zzz")) if path[1] != "uid" else review
-        assert deciding(changed) == deciding(review), path
+        if is_of_a_run(document, path) and key(changed) != key(review):
+            continue
+        assert key(changed) == key(review), path
         for decide in (mutate, validate):
             assert decide(changed, shipped()) == decide(review, shipped()), path
         checked += 1
@@ -217,15 +233,63 @@ def test_decisions_depend_on_nothing_that_is_left_out(document: Any) -> None:
 
 @every_review
 def test_every_other_difference_is_another_review(document: Any) -> None:
-    seen = {deciding(parsed(document))}
-    paths = [each for each in leaves(document["request"], "request") if not is_unread(each)]
+    seen = {key(parsed(document))}
+    paths = [
+        each
+        for each in leaves(document["request"], "request")
+        if not is_unread(each) and not is_of_a_run(document, each)
+    ]
     for path in paths:
         if path[1] in {"operation", "object", "oldObject"} and len(path) == 2:
             continue
-        changed = deciding(parsed(with_value(document, path, "zzz")))
+        changed = key(parsed(with_value(document, path, "zzz")))
         assert changed not in seen, path
         seen.add(changed)
     assert len(paths) > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "alike"),
+    [
+        ({"args": ["--lr=2e-5"]}, True),
+        ({"args": ["--lr=1e-5", "--seed=3"], "command": ["torchrun"]}, False),
+        ({"args": ["--lr=1e-5", 3]}, False),
+        ({"args": "--lr=1e-5"}, False),
+        ({"args": None}, False),
+        ({"env": [{"name": "LR", "value": "1e-5"}]}, False),
+        ({"image": "train:2"}, False),
+    ],
+    ids=str,
+)
+def test_another_run_of_a_job_is_known(change: dict[str, Any], *, alike: bool) -> None:
+    """It differs in its arguments, labels and status alone."""
+    first = auto_job(args=["--lr=1e-5"])
+    first["metadata"]["labels"], first["status"] = {"run": "1"}, {"phase": "Pending"}
+    second = copy.deepcopy(first)
+    second["spec"] |= change
+    second["metadata"]["labels"] = {"run": "2", "sweep": "7"}
+    second["status"] |= {"startTime": "2026-11-30T10:00:00Z"}
+    assert (key(parsed(review_of(first))) == key(parsed(review_of(second)))) is alike
+
+
+def test_what_the_queue_and_the_phase_say_counts() -> None:
+    documents = [review_of(auto_job()) for _ in range(4)]
+    jobs = [each["request"]["object"] for each in documents]
+    jobs[1]["metadata"]["labels"] = {KUEUE_QUEUE: "q"}
+    jobs[2]["metadata"]["labels"] = {KUEUE_QUEUE: "other"}
+    jobs[3]["status"] = {"phase": "Running"}
+    assert len({key(parsed(each)) for each in documents}) == 4
+
+
+def test_a_command_that_the_rules_know_is_another() -> None:
+    """All that they tell of it counts, and no more."""
+    rules = Rules.from_rows(load_catalog().collective_rules)
+    lines = ["torchrun train.py", "python train.py", "deepspeed train.py", "NCCL_ALGO=Tree sh -c x"]
+    told = {each: key(parsed(review_of(auto_job(args=each.split())))) for each in lines}
+    for one in lines:
+        for other in lines:
+            same = rules.told_of(one) == rules.told_of(other)
+            assert (told[one] == told[other]) is same
 
 
 def test_an_answer_is_remembered_for_jobs_of_another_name() -> None:
@@ -261,7 +325,7 @@ def test_answers_are_bounded_in_number_and_length() -> None:
 def test_what_can_be_read_but_not_written_is_decided_each_time() -> None:
     body = json.dumps(review_of(auto_job(evalConfig={"deep": "here"})))
     deep = "[" * 600 + "]" * 600
-    assert deciding(parse_review(body.replace('"here"', deep).encode())) == b""
+    assert key(parse_review(body.replace('"here"', deep).encode())) == b""
 
 
 def test_a_search_that_was_given_up_leaves_nothing() -> None:
