@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Protocol
 from urllib.parse import unquote_plus
 
-from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -72,11 +71,7 @@ class Deadline:
 
 
 def admission_routes(deps: Deps) -> list[Route]:
-    """The webhook's routes.
-
-    The framework routes to them and answers what they raise. What it does for other routes, finding
-    arguments and making a response of a value, takes longer than a review with a known plan.
-    """
+    """The webhook's routes, whose endpoints raise `RequestError` for the door to answer."""
     recorder = Recorder(deps.metrics, catalog_version=deps.desk.catalog.version)
     routes = []
     for door in DECIDERS:
@@ -113,7 +108,7 @@ class ReviewEndpoint:
         budget_seconds = timeout_seconds(timeout_of(scope["query_string"]))
         deadline = Deadline(at=deps.clock() + WORK_SHARE * budget_seconds, clock=deps.clock)
         seconds = min(deps.limits.seconds, budget_seconds)
-        body = await read_json_bytes(Request(scope, receive), deps.limits, seconds=seconds)
+        body = await read_json_bytes(scope, receive, deps.limits, seconds=seconds)
         with uncollected() if len(body) > SMALL_BYTES else nullcontext():
             content = await self.content(body, deadline)
         headers = [

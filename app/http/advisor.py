@@ -51,22 +51,22 @@ def advisor_router(deps: Deps) -> APIRouter:
 
     @router.post("/plan", openapi_extra=PLAN_OPERATION)
     async def plan(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         return answered("plan", deps, lambda: answer_plan(body, deps.desk))
 
     @router.post("/estimate", openapi_extra=ESTIMATE_OPERATION)
     async def estimate(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         return answered("estimate", deps, lambda: answer_estimate(body, deps.desk))
 
     @router.post("/candidates", openapi_extra=CANDIDATES_OPERATION)
     async def candidates(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         return rendered(await in_turns(answer_candidates(body, deps.desk)))
 
     @router.post("/environment", openapi_extra=ENVIRONMENT_OPERATION)
     async def environment(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         operator = deps.admission
         answer = environment_body(
             body,
@@ -99,17 +99,17 @@ def add_advice(router: APIRouter, deps: Deps) -> None:
 
     @router.post("/explain", openapi_extra=EXPLAIN_OPERATION)
     async def explain(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         return rendered(body_of(answer_explain(body, deps.desk)))
 
     @router.post("/launch", openapi_extra=LAUNCH_OPERATION)
     async def launch(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         return rendered(body_of(answer_launch(body, deps.desk)))
 
     @router.post("/cost", openapi_extra=COST_OPERATION)
     async def cost(request: Request) -> Response:
-        body = parse_json(await read_json_bytes(request, deps.limits))
+        body = parse_json(await read_json_bytes(request.scope, request.receive, deps.limits))
         steps = answer_cost(body, deps.desk)
         if LINES in request.headers.get("accept", ""):
             return in_lines(steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from app.http.admission import admission_routes
@@ -35,19 +37,20 @@ PAGE_HEADERS = {
 def create_app(deps: Deps) -> ASGIApp:
     """The application of the HTTPS port."""
     app = _bare("TrainJob Advisor", deps)
-    app.router.routes.extend(admission_routes(deps))
+    reviews = admission_routes(deps)
+    app.router.routes.extend(reviews)  # where the framework answers other methods than POST
     app.include_router(advisor_router(deps))
     app.include_router(probe_router(deps.health, deps.metrics))
     app.include_router(page_router())
     _add_documentation(app, deps)
-    return _behind_door(app, deps)
+    return _behind_door(app, deps, straight={each.path: each for each in reviews})
 
 
 def create_probe_app(deps: Deps) -> ASGIApp:
     """The application of the plain port: probes and metrics only."""
     app = _bare("TrainJob Advisor probes", deps)
     app.include_router(probe_router(deps.health, deps.metrics))
-    return _behind_door(app, deps)
+    return _behind_door(app, deps, straight={})
 
 
 def _bare(title: str, deps: Deps) -> FastAPI:
@@ -61,12 +64,13 @@ def _bare(title: str, deps: Deps) -> FastAPI:
     return app
 
 
-def _behind_door(app: FastAPI, deps: Deps) -> ASGIApp:
+def _behind_door(app: FastAPI, deps: Deps, *, straight: Mapping[str, Route]) -> ASGIApp:
     # Built now: left to the framework, the first request would wait for it.
     app.middleware_stack = app.build_middleware_stack()
     # The framework answers an exception and raises it again; the door logs it.
     return Door(
         app=app,
+        straight=straight,
         requests=Series(deps.metrics.http_requests),
         draining=lambda: deps.health.draining,
     )

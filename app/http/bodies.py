@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from app.http.errors import RequestError
 
@@ -46,24 +46,28 @@ class BodyLimits:
     budget: Budget = field(default_factory=lambda: Budget(limit_bytes=64 * 1024 * 1024))
 
 
+class ClientLeft(Exception):  # noqa: N818 - it names what happened, which is nobody's error
+    """The connection ended before the request did."""
+
+
 async def read_json_bytes(
-    request: Request, limits: BodyLimits, *, seconds: float | None = None
+    scope: Scope, receive: Receive, limits: BodyLimits, *, seconds: float | None = None
 ) -> bytes:
     """The body of a JSON request, not parsed, within `seconds` if given. Raises `RequestError`."""
     patience = limits.seconds if seconds is None else seconds
-    head = dict(reversed(request.scope["headers"]))  # the first of a name counts
+    head = dict(reversed(scope["headers"]))  # the first of a name counts
     _require_json(head)
     _check_length(head, limits)
     try:
         async with asyncio.timeout(patience):
-            return await _collect(request, limits)
+            return await _collect(receive, limits)
     except TimeoutError:
         raise RequestError(
             408,
             f"the body must arrive within {patience:g} seconds",
             headers={"Connection": "close"},
         ) from None
-    except ClientDisconnect:
+    except ClientLeft:
         raise RequestError(400, "the client left before its request ended") from None
 
 
@@ -77,11 +81,16 @@ def parse_json(body: bytes) -> Any:
         ) from None
 
 
-async def _collect(request: Request, limits: BodyLimits) -> bytes:
+async def _collect(receive: Receive, limits: BodyLimits) -> bytes:
     chunks: list[bytes] = []
     size = counted = 0
+    more = True
     try:
-        async for chunk in request.stream():
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            chunk, more = message.get("body", b""), message.get("more_body", False)
             size += len(chunk)
             if size > limits.body_bytes:
                 raise too_large(limits.body_bytes, close=True)

@@ -91,13 +91,14 @@ class PatientProtocol(HttpToolsProtocol):
                 )
             return
         super().data_received(data)
+        # Headers nearly always come whole; only for those that don't is there a timer.
+        if self._in_headers and self._header_timer is None and not self.transport.is_closing():
+            self._header_timer = self.loop.call_later(self.header_limit_seconds, self._give_up)
 
     def on_message_begin(self) -> None:
         """The first byte of a request is here: its headers must follow."""
         self._in_headers = True
         super().on_message_begin()
-        self._stop_header_timer()
-        self._header_timer = self.loop.call_later(self.header_limit_seconds, self._give_up)
 
     def on_headers_complete(self) -> None:
         """The headers are here."""

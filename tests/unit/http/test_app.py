@@ -18,6 +18,7 @@ from app.http.bodies import Budget
 from app.http.errors import CODES, RequestError
 from app.main import Service, warm_up
 from app.planner.request import PlanRequest, Stop, never
+from tests.counting import counting
 from tests.faults.service import review
 from tests.unit.http.client import Client
 
@@ -155,6 +156,13 @@ def test_the_paths_of_existing_configurations_work(http: Client, door: str) -> N
     new = http.post(f"/{door}", json=review())
     assert old.status_code == 200
     assert old.content == new.content
+
+
+def test_only_reviews_go_past_the_framework(http: Client) -> None:
+    for path, body, past in (("/mutate", review(), True), ("/v1/plan", QUESTION, False)):
+        with counting() as calls:
+            assert http.post(path, json=body).status_code == 200
+        assert (calls["FastAPI.__call__"] == 0) is past
 
 
 def test_plan_and_estimate_answer(http: Client) -> None:
