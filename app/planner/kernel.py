@@ -161,14 +161,12 @@ LayerBytes = tuple[float, float, float, float]
 
 @mypyc_attr(acyclic=True)
 class Ring:
-    """What (tp, cp) decides: context-parallel traffic and activations."""
+    """What (tp, cp) decides: context-parallel traffic and what stages keep."""
 
-    def __init__(self, cp: int, logits: float) -> None:
+    def __init__(self, cp: int) -> None:
         self.cp = cp
-        self.logits = logits
         self.traffic: dict[str, Affine] = {}
-        self.activations: dict[tuple[str, str], tuple[float, float]] = {}
-        self.layers: dict[str, list[LayerBytes]] = {}
+        self.firsts: dict[str, dict[int, list[float]]] = {}
         self.kept: dict[str, dict[int, list[KeptBytes]]] = {}
 
 
@@ -188,18 +186,27 @@ class Experts:
 
 @mypyc_attr(acyclic=True)
 class Tensor:
-    """What tp decides: dense layers, the head, parameters and traffic around both."""
+    """What tp decides: dense layers, the head, parameters, traffic and bytes around both."""
 
     def __init__(
-        self, tp: int, *, sequence_parallel: bool, dense: float, table: float, traffic: Affine
+        self,
+        tp: int,
+        *,
+        sequence_parallel: bool,
+        dense: float,
+        table: float,
+        logits: float,
+        traffic: Affine,
     ) -> None:
         self.tp = tp
         self.sequence_parallel = sequence_parallel
         self.dense = dense
         self.table = table
+        self.logits = logits
         self.traffic = traffic
         self.layers: dict[str, LayerSeconds] = {}
         self.blocks: dict[str, BlockSeconds] = {}
+        self.kept: dict[str, list[LayerBytes]] = {}
         self.heads: dict[str, Affine] = {}
         self.crossings: dict[int, Affine] = {}
         self.rings: dict[int, Ring] = {}
@@ -288,6 +295,7 @@ class Kernel:
                 sequence_parallel=sequence_parallel,
                 dense=layer_params(model, layout, routed=False)[0],
                 table=padded_vocabulary(model.vocab_size, tp, multiple) * model.hidden_size / tp,
+                logits=logits_bytes(request, layout),
                 traffic=tp_seconds_per_pass(request, layout, routed=False),
             )
             self._tensors[key] = found
@@ -297,8 +305,7 @@ class Kernel:
         """Costs that cp adds to a tp."""
         found = tensor.rings.get(cp)
         if found is None:
-            layout = Sketch(tp=tensor.tp, cp=cp, sequence_parallel=tensor.sequence_parallel)
-            found = Ring(cp, logits_bytes(self.request, layout))
+            found = Ring(cp)
             tensor.rings[cp] = found
         return found
 
@@ -562,27 +569,6 @@ class Kernel:
             frozen_tables=kind.tables * tensor.table * self.scale,
         )
 
-    def activation(
-        self, tensor: Tensor, ring: Ring, precision: str, recompute: str
-    ) -> tuple[float, float]:
-        """Bytes one dense and one MoE layer keep per sequence of a microbatch."""
-        key = (precision, recompute)
-        found = ring.activations.get(key)
-        if found is None:
-            layout = Sketch(
-                tp=tensor.tp,
-                cp=ring.cp,
-                sequence_parallel=tensor.sequence_parallel,
-                precision=precision,
-            )
-            kept = kept_of(self.request.framework, recompute, precision)
-            found = (
-                activation_bytes_per_layer(self.request, layout, kept, routed=False),
-                activation_bytes_per_layer(self.request, layout, kept, routed=True),
-            )
-            ring.activations[key] = found
-        return found
-
     def kept(self, tensor: Tensor, ring: Ring, pp: int, precision: str) -> list[KeptBytes]:
         """Bytes of a sequence on each stage kind of a pipeline, by recomputation."""
         row = ring.kept.get(precision)
@@ -591,53 +577,77 @@ class Kernel:
             ring.kept[precision] = row
         found = row.get(pp)
         if found is None:
-            kinds = self.stage_kinds(pp)
-            layers = self.layers_keep(tensor, ring, precision)
-            found = [self._kept(kinds, layer, ring.logits) for layer in layers]
+            kinds, layers = self.stage_kinds(pp), self.layers_keep(tensor, precision)
+            found = [self._kept(kinds, layer, tensor, ring) for layer in layers]
             row[pp] = found
         return found
 
-    def layers_keep(self, tensor: Tensor, ring: Ring, precision: str) -> list[LayerBytes]:
-        """Bytes of a sequence on a layer of each sort, by recomputation."""
-        found = ring.layers.get(precision)
+    def first_keeps(self, tensor: Tensor, ring: Ring, pp: int, precision: str) -> list[float]:
+        """Bytes of a sequence on the first stage, under the plain schedule, by recomputation."""
+        row = ring.firsts.get(precision)
+        if row is None:
+            row = {}
+            ring.firsts[precision] = row
+        found = row.get(pp)
         if found is None:
-            found = [
-                self._bytes_kept(tensor, ring, precision, recompute)
-                for recompute in self.recomputes
-            ]
-            ring.layers[precision] = found
+            kind, found = self.stage_kinds(pp)[0], []
+            for layer in self.layers_keep(tensor, precision):
+                kept, once = self.stage_keeps(kind, layer, tensor, ring)
+                found.append(kept * pp + once)
+            row[pp] = found
         return found
 
-    def stage_keeps(self, kind: StageKind, layer: LayerBytes, logits: float) -> tuple[float, float]:
-        """Bytes of a sequence on a stage: once per microbatch in flight, and for that in work."""
+    def layers_keep(self, tensor: Tensor, precision: str) -> list[LayerBytes]:
+        """Bytes of a whole sequence on a layer of each sort, by recomputation."""
+        found = tensor.kept.get(precision)
+        if found is None:
+            layout = Sketch(
+                tp=tensor.tp, sequence_parallel=tensor.sequence_parallel, precision=precision
+            )
+            exchanged = exchanged_bytes(self.request, layout)
+            found = []
+            for recompute in self.recomputes:
+                plain, routed = self.activations(layout, recompute)
+                if recompute == "full":
+                    again_plain, again_routed = self.activations(layout, "none")
+                    found.append((plain, routed, again_plain, again_routed + exchanged))
+                else:
+                    found.append((plain, routed, 0.0, exchanged))
+            tensor.kept[precision] = found
+        return found
+
+    def activations(self, layout: Degrees, recompute: str) -> tuple[float, float]:
+        """Bytes one dense and one MoE layer keep per sequence of a microbatch."""
+        kept = kept_of(self.request.framework, recompute, layout.precision)
+        return (
+            activation_bytes_per_layer(self.request, layout, kept, routed=False),
+            activation_bytes_per_layer(self.request, layout, kept, routed=True),
+        )
+
+    def stage_keeps(
+        self, kind: StageKind, layer: LayerBytes, tensor: Tensor, ring: Ring
+    ) -> tuple[float, float]:
+        """Bytes of a sequence on a stage: once per microbatch in flight, and for that in work.
+
+        Every rank of a ring keeps its part of the sequence.
+        """
         plain, routed, again_plain, again_routed = layer
         work = again_routed if kind.routed else again_plain
         if kind.last:
-            work += logits
+            work += tensor.logits
         kept = kind.plain * plain + kind.routed * routed
-        return kept * self.fragmented, work * self.fragmented
+        scale = self.fragmented / ring.cp
+        return kept * scale, work * scale
 
-    def first_keeps(self, kind: StageKind, layer: LayerBytes, pp: int, logits: float) -> float:
-        """Bytes of a sequence on the first stage, under the plain schedule."""
-        kept, once = self.stage_keeps(kind, layer, logits)
-        return kept * pp + once
-
-    def _bytes_kept(self, tensor: Tensor, ring: Ring, precision: str, recompute: str) -> LayerBytes:
-        """What a dense and an MoE layer keep of a sequence, and what one in work holds beside."""
-        plain, routed = self.activation(tensor, ring, precision, recompute)
-        exchanged = exchanged_bytes(self.request, Sketch(tp=tensor.tp, cp=ring.cp))
-        if recompute != "full":
-            return plain, routed, 0.0, exchanged
-        again_plain, again_routed = self.activation(tensor, ring, precision, "none")
-        return plain, routed, again_plain, again_routed + exchanged
-
-    def _kept(self, kinds: list[StageKind], layer: LayerBytes, logits: float) -> KeptBytes:
+    def _kept(
+        self, kinds: list[StageKind], layer: LayerBytes, tensor: Tensor, ring: Ring
+    ) -> KeptBytes:
         pp = kinds[-1].index + kinds[-1].count
         kept: list[float] = []
         once: list[float] = []
         both: list[float] = []
         for kind in kinds:
-            each, work = self.stage_keeps(kind, layer, logits)
+            each, work = self.stage_keeps(kind, layer, tensor, ring)
             kept.append(each)
             once.append(work)
             both.append(each * (pp - kind.index) + work)

@@ -151,9 +151,8 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
     crossing = kernel.crossing(group.tensor, node)
     best = INFEASIBLE
-    kind, ring = kernel.stage_kinds(pp)[0], group.ring
     for precision in axes.precisions:
-        layers = kernel.layers_keep(group.tensor, ring, precision)
+        kept = kernel.first_keeps(group.tensor, group.ring, pp, precision)
         dp_shard = 0
         for sharding, shard in axes.shardings:
             if shard != dp_shard:
@@ -166,8 +165,7 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
             shared: SharedSeconds | None = None
             without = 0
             for recompute in kernel.ordered:
-                each = kernel.first_keeps(kind, layers[recompute], pp, ring.logits)
-                largest = largest_size(axes.microbatches, each, room)
+                largest = largest_size(axes.microbatches, kept[recompute], room)
                 if largest <= without:
                     continue
                 if recompute == kernel.quickest:
@@ -355,7 +353,6 @@ def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     axes, pp = node.axes, node.pp
     stage = kernel.first_stage(group.tensor, group.experts, pp)
     ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, node.dp)
-    kind, ring = kernel.stage_kinds(pp)[0], group.ring
     smallest = axes.microbatches[0]
     sequences = kernel.length / node.cp
     per_replica = kernel.batch // node.dp
@@ -367,9 +364,9 @@ def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
         held = stage.dense * (replicated + sharded / ranks.dense)
         held += stage.routed * (replicated + sharded / ranks.routed)
         free = (limit - kernel.context - held) / smallest
-        layers = kernel.layers_keep(group.tensor, ring, precision)
+        kept = kernel.first_keeps(group.tensor, group.ring, pp, precision)
         for recompute in kernel.ordered:
-            if kernel.first_keeps(kind, layers[recompute], pp, ring.logits) > free:
+            if kept[recompute] > free:
                 continue
             seconds = work_bound(
                 kernel.passes(group, precision, recompute),
@@ -550,15 +547,9 @@ def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
     axes, pp = node.axes, node.pp
     stage = kernel.first_stage(group.tensor, group.experts, pp)
     least = INFEASIBLE
-    kind, ring = kernel.stage_kinds(pp)[0], group.ring
     for precision in axes.precisions:
-        layers = kernel.layers_keep(group.tensor, ring, precision)
-        kept = min(
-            [
-                kernel.first_keeps(kind, layers[recompute], pp, ring.logits)
-                for recompute in kernel.wanted
-            ]
-        )
+        every = kernel.first_keeps(group.tensor, group.ring, pp, precision)
+        kept = min([every[recompute] for recompute in kernel.wanted])
         for sharding, dp_shard in axes.shardings:
             ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
             states = kernel.states(precision, piped=pp > 1, ranks=ranks.dense)[sharding]
