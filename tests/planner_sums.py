@@ -57,8 +57,8 @@ def leaves(request: PlanRequest, visit: Visit, placement: Placement, place: int)
     for recompute in kernel.wanted:
         costs = kernel.passes(visit.group, placement.precision, recompute)
         for size in node.axes.microbatches:
-            count, tokens = visit.per_replica // size, size * visit.sequences
-            slowest, total = costs.pipeline(tokens, visit.kinds)
+            count, tokens = visit.pipe.per_replica // size, size * visit.pipe.tokens
+            slowest, total = costs.pipeline(tokens, visit.pipe.kinds)
             exposed = kernel.exposed(placement.shared, microbatches=count, slowest=slowest)
             for vpp in node.axes.vpps:
                 if not fills(request, node, microbatch=size, vpp=vpp):

@@ -160,14 +160,56 @@ LayerBytes = tuple[float, float, float, float]
 
 
 @mypyc_attr(acyclic=True)
+class FirstStage:
+    """What a first stage holds in one precision.
+
+    `states` at least, under any sharding, in bytes per parameter; `kept[r]` bytes of a sequence
+    under recomputation r and the plain schedule.
+    """
+
+    def __init__(self, states: Share, kept: list[float]) -> None:
+        self.replicated, self.sharded = states
+        self.kept = kept
+
+
+@mypyc_attr(acyclic=True)
+class Pipe:
+    """What (tp, cp, pp) decide: the stages, what crosses between them and what they keep.
+
+    `per_replica` sequences go through it in a step, `tokens` of each on a rank. `firsts[p]` is the
+    first stage in precision p of the node's; `kept[p][r]` every stage under recomputation r, once
+    asked for.
+    """
+
+    def __init__(
+        self,
+        pp: int,
+        kinds: list[StageKind],
+        crossing: Affine,
+        *,
+        per_replica: int,
+        tokens: float,
+        precisions: tuple[str, ...],
+        firsts: list[FirstStage],
+    ) -> None:
+        self.pp = pp
+        self.kinds = kinds
+        self.crossing = crossing
+        self.per_replica = per_replica
+        self.tokens = tokens
+        self.precisions = precisions
+        self.firsts = firsts
+        self.kept: list[list[KeptBytes]] = []
+
+
+@mypyc_attr(acyclic=True)
 class Ring:
     """What (tp, cp) decides: context-parallel traffic and what stages keep."""
 
     def __init__(self, cp: int) -> None:
         self.cp = cp
         self.traffic: dict[str, Affine] = {}
-        self.firsts: dict[str, dict[int, list[float]]] = {}
-        self.kept: dict[str, dict[int, list[KeptBytes]]] = {}
+        self.pipes: dict[int, Pipe] = {}
 
 
 @mypyc_attr(acyclic=True)
@@ -208,7 +250,6 @@ class Tensor:
         self.blocks: dict[str, BlockSeconds] = {}
         self.kept: dict[str, list[LayerBytes]] = {}
         self.heads: dict[str, Affine] = {}
-        self.crossings: dict[int, Affine] = {}
         self.rings: dict[int, Ring] = {}
         self.experts: dict[int, Experts] = {}
 
@@ -432,27 +473,42 @@ class Kernel:
             start += layers
         return kinds
 
-    def crossing(self, tensor: Tensor, node: Node) -> Affine:
-        """Exposed seconds of one crossing between the stages of a node."""
-        found = tensor.crossings.get(node.pp)
+    def pipe(self, group: Group, node: Node) -> Pipe:
+        """The pipeline of a node."""
+        found = group.ring.pipes.get(node.pp)
         if found is None:
-            one, two = [
-                p2p_seconds(
-                    self.request,
-                    Sketch(
-                        tp=node.tp,
-                        pp=node.pp,
-                        dp=node.cp * node.dp,
-                        sequence_parallel=tensor.sequence_parallel,
-                        microbatch_size=size,
-                    ),
-                )
-                for size in (1, 2)
-            ]
-            slope = (two - one) / self.length
-            found = Affine(slope * self.exposed_pp, (one + one - two) * self.exposed_pp)
-            tensor.crossings[node.pp] = found
+            kinds, precisions = self.stage_kinds(node.pp), node.axes.precisions
+            found = Pipe(
+                node.pp,
+                kinds,
+                self.crossing(node),
+                per_replica=self.batch // node.dp,
+                tokens=self.length / node.cp,
+                precisions=precisions,
+                firsts=[self.first(group, kinds[0], node.pp, each) for each in precisions],
+            )
+            group.ring.pipes[node.pp] = found
         return found
+
+    def crossing(self, node: Node) -> Affine:
+        """Exposed seconds of one crossing between the stages of a node."""
+        if node.pp == 1:
+            return NOTHING
+        one, two = [
+            p2p_seconds(
+                self.request,
+                Sketch(
+                    tp=node.tp,
+                    pp=node.pp,
+                    dp=node.cp * node.dp,
+                    sequence_parallel=node.sequence_parallel,
+                    microbatch_size=size,
+                ),
+            )
+            for size in (1, 2)
+        ]
+        slope = (two - one) / self.length
+        return Affine(slope * self.exposed_pp, (one + one - two) * self.exposed_pp)
 
     def shared(
         self,
@@ -521,33 +577,34 @@ class Kernel:
         known = self._leanest[1 if piped else 0]
         found = known.get(precision)
         if found is None:
-            table = self.states(precision, piped=piped, ranks=1)
+            table = self.states(precision, piped=piped, ranks=1).values()
             found = (
-                min([each.replicated for each in table.values()]),
-                min([each.sharded for each in table.values()]),
+                min([each.replicated for each in table]),
+                min([each.sharded for each in table]),
             )
             known[precision] = found
         return found
 
-    def stage_params(self, tensor: Tensor, experts: Experts, pp: int) -> list[StageParams]:
+    def stage_params(self, group: Group, pipe: Pipe) -> list[StageParams]:
         """Parameters of one rank of every stage kind of a pipeline."""
-        found = experts.stages.get(pp)
+        found = group.experts.stages.get(pipe.pp)
         if found is None:
-            found = [self.first_stage(tensor, experts, pp)]
-            for kind in self.stage_kinds(pp)[1:]:
-                found.append(self._stage_params(tensor, experts, kind))
-            experts.stages[pp] = found
+            found = [self.first_stage(group, pipe)]
+            for kind in pipe.kinds[1:]:
+                found.append(self._stage_params(group, kind))
+            group.experts.stages[pipe.pp] = found
         return found
 
-    def first_stage(self, tensor: Tensor, experts: Experts, pp: int) -> StageParams:
+    def first_stage(self, group: Group, pipe: Pipe) -> StageParams:
         """Parameters of one rank of the first stage."""
-        found = experts.firsts.get(pp)
+        found = group.experts.firsts.get(pipe.pp)
         if found is None:
-            found = self._stage_params(tensor, experts, self.stage_kinds(pp)[0])
-            experts.firsts[pp] = found
+            found = self._stage_params(group, pipe.kinds[0])
+            group.experts.firsts[pipe.pp] = found
         return found
 
-    def _stage_params(self, tensor: Tensor, experts: Experts, kind: StageKind) -> StageParams:
+    def _stage_params(self, group: Group, kind: StageKind) -> StageParams:
+        tensor, experts = group.tensor, group.experts
         dense = kind.plain * tensor.dense + kind.routed * experts.dense + kind.tables * tensor.table
         if kind.last:
             dense += self.outside
@@ -569,33 +626,21 @@ class Kernel:
             frozen_tables=kind.tables * tensor.table * self.scale,
         )
 
-    def kept(self, tensor: Tensor, ring: Ring, pp: int, precision: str) -> list[KeptBytes]:
-        """Bytes of a sequence on each stage kind of a pipeline, by recomputation."""
-        row = ring.kept.get(precision)
-        if row is None:
-            row = {}
-            ring.kept[precision] = row
-        found = row.get(pp)
-        if found is None:
-            kinds, layers = self.stage_kinds(pp), self.layers_keep(tensor, precision)
-            found = [self._kept(kinds, layer, tensor, ring) for layer in layers]
-            row[pp] = found
-        return found
+    def kept(self, group: Group, pipe: Pipe) -> list[list[KeptBytes]]:
+        """Bytes of a sequence on each stage kind of a pipeline, by precision and recomputation."""
+        if not pipe.kept:
+            for precision in pipe.precisions:
+                layers = self.layers_keep(group.tensor, precision)
+                pipe.kept.append([self._kept(pipe, layer, group) for layer in layers])
+        return pipe.kept
 
-    def first_keeps(self, tensor: Tensor, ring: Ring, pp: int, precision: str) -> list[float]:
-        """Bytes of a sequence on the first stage, under the plain schedule, by recomputation."""
-        row = ring.firsts.get(precision)
-        if row is None:
-            row = {}
-            ring.firsts[precision] = row
-        found = row.get(pp)
-        if found is None:
-            kind, found = self.stage_kinds(pp)[0], []
-            for layer in self.layers_keep(tensor, precision):
-                kept, once = self.stage_keeps(kind, layer, tensor, ring)
-                found.append(kept * pp + once)
-            row[pp] = found
-        return found
+    def first(self, group: Group, kind: StageKind, pp: int, precision: str) -> FirstStage:
+        """What the first stage of a pipeline holds."""
+        kept: list[float] = []
+        for layer in self.layers_keep(group.tensor, precision):
+            each, once = self.stage_keeps(kind, layer, group)
+            kept.append(each * pp + once)
+        return FirstStage(self.leanest_states(precision, piped=pp > 1), kept)
 
     def layers_keep(self, tensor: Tensor, precision: str) -> list[LayerBytes]:
         """Bytes of a whole sequence on a layer of each sort, by recomputation."""
@@ -624,9 +669,7 @@ class Kernel:
             activation_bytes_per_layer(self.request, layout, kept, routed=True),
         )
 
-    def stage_keeps(
-        self, kind: StageKind, layer: LayerBytes, tensor: Tensor, ring: Ring
-    ) -> tuple[float, float]:
+    def stage_keeps(self, kind: StageKind, layer: LayerBytes, group: Group) -> tuple[float, float]:
         """Bytes of a sequence on a stage: once per microbatch in flight, and for that in work.
 
         Every rank of a ring keeps its part of the sequence.
@@ -634,23 +677,20 @@ class Kernel:
         plain, routed, again_plain, again_routed = layer
         work = again_routed if kind.routed else again_plain
         if kind.last:
-            work += tensor.logits
+            work += group.tensor.logits
         kept = kind.plain * plain + kind.routed * routed
-        scale = self.fragmented / ring.cp
+        scale = self.fragmented / group.ring.cp
         return kept * scale, work * scale
 
-    def _kept(
-        self, kinds: list[StageKind], layer: LayerBytes, tensor: Tensor, ring: Ring
-    ) -> KeptBytes:
-        pp = kinds[-1].index + kinds[-1].count
+    def _kept(self, pipe: Pipe, layer: LayerBytes, group: Group) -> KeptBytes:
         kept: list[float] = []
         once: list[float] = []
         both: list[float] = []
-        for kind in kinds:
-            each, work = self.stage_keeps(kind, layer, tensor, ring)
+        for kind in pipe.kinds:
+            each, work = self.stage_keeps(kind, layer, group)
             kept.append(each)
             once.append(work)
-            both.append(each * (pp - kind.index) + work)
+            both.append(each * (pipe.pp - kind.index) + work)
         return KeptBytes(kept, once, both)
 
     def node_bytes(self, tp: int, pp: int, cp: int, ep: int, dp: int) -> float:

@@ -34,7 +34,7 @@ from app.planner.kernel import (
     KeptBytes,
     Kernel,
     PassCosts,
-    StageKind,
+    Pipe,
     StateBytes,
 )
 from app.planner.layout import Layout
@@ -51,8 +51,8 @@ from app.planner.request import (
     keep_going,
     never,
 )
-from app.planner.space import Node, fills, groups, leaf, moving_parts
-from app.planner.timing import Affine, ShardGroups, SharedSeconds
+from app.planner.space import Axes, Node, fills, groups, leaf, moving_parts
+from app.planner.timing import ShardGroups, SharedSeconds
 
 INFEASIBLE = float("inf")
 
@@ -142,17 +142,12 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     `Kernel.with_shared` adds at least: the traffic of the fewest microbatches, behind a microbatch
     of the largest. A recomputation that makes no larger one possible than going without is slower.
     """
-    axes, pp = node.axes, node.pp
-    stage = kernel.first_stage(group.tensor, group.experts, pp)
-    per_replica = kernel.batch // node.dp
-    sequences = kernel.length / node.cp
-    tokens = per_replica * sequences
-    smallest = axes.microbatches[0]
+    axes, pp, pipe = node.axes, node.pp, kernel.pipe(group, node)
+    stage = kernel.first_stage(group, pipe)
     free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
-    crossing = kernel.crossing(group.tensor, node)
     best = INFEASIBLE
-    for precision in axes.precisions:
-        kept = kernel.first_keeps(group.tensor, group.ring, pp, precision)
+    for place, precision in enumerate(axes.precisions):
+        kept = pipe.firsts[place].kept
         dp_shard = 0
         for sharding, shard in axes.shardings:
             if shard != dp_shard:
@@ -171,18 +166,11 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
                 if recompute == kernel.quickest:
                     without = largest
                 costs = kernel.passes(group, precision, recompute)
-                fewest = per_replica // largest
-                work = work_bound(
-                    costs,
-                    node,
-                    crossing,
-                    tokens=tokens,
-                    fewest=fewest,
-                    shortest=smallest * sequences,
-                )
+                fewest = pipe.per_replica // largest
+                work = work_bound(costs, pipe, axes, fewest)
                 if shared is None:
                     shared = kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=pp)
-                behind = costs.least(largest * sequences) / pp
+                behind = costs.least(largest * pipe.tokens) / pp
                 seconds = kernel.with_shared(shared, work, behind, fewest)
                 best = min(best, seconds)
     return best
@@ -202,16 +190,12 @@ class Visit:
         self.node = node
         self.group = group
         self.room = room
-        self.per_replica = kernel.batch // node.dp
-        self.sequences = kernel.length / node.cp
-        self.kinds: list[StageKind] = kernel.stage_kinds(node.pp)
-        self.stages: list[StageParams] = kernel.stage_params(group.tensor, group.experts, node.pp)
+        self.pipe: Pipe = kernel.pipe(group, node)
+        self.stages: list[StageParams] = kernel.stage_params(group, self.pipe)
         self.placements: list[list[Placement]] = []
-        self.kept: list[list[KeptBytes]] = []
-        for precision in node.axes.precisions:
-            kept = kernel.kept(group.tensor, group.ring, node.pp, precision)
-            self.kept.append(kept)
-            self.placements.append(self.placed(precision, kept))
+        self.kept: list[list[KeptBytes]] = kernel.kept(group, self.pipe)
+        for place, precision in enumerate(node.axes.precisions):
+            self.placements.append(self.placed(precision, self.kept[place]))
         self.waiting = self.promising()
 
     def placed(self, precision: str, kept: list[KeptBytes]) -> list[Placement]:
@@ -272,9 +256,9 @@ class Visit:
                 for microbatch in node.axes.microbatches:
                     if microbatch > room:
                         break
-                    tokens = microbatch * self.sequences
-                    count = self.per_replica // microbatch
-                    slowest, total = costs.pipeline(tokens, self.kinds)
+                    tokens = microbatch * self.pipe.tokens
+                    count = self.pipe.per_replica // microbatch
+                    slowest, total = costs.pipeline(tokens, self.pipe.kinds)
                     vpp = node.axes.vpps[-1] if count % node.pp == 0 else 1
                     pipeline = slowest * count + (total - slowest) / vpp
                     pipeline += self.crossings(tokens, count)
@@ -293,17 +277,16 @@ class Visit:
 
     def crossings(self, tokens: float, count: int) -> float:
         """Exposed seconds of all stage crossings of a step without interleaving."""
-        node = self.node
-        return self.kernel.crossing(self.group.tensor, node).at(tokens) * (count + node.pp - 1)
+        return self.pipe.crossing.at(tokens) * (count + self.pipe.pp - 1)
 
     def device_bytes(
         self, placement: Placement, kept: KeptBytes, microbatch: int, vpp: int
     ) -> float:
         """What the fullest stage of a leaf holds."""
-        count = self.per_replica // microbatch
+        count = self.pipe.per_replica // microbatch
         most = 0.0
-        for place in range(len(self.kinds)):
-            flight = in_flight(self.node.pp, vpp, self.kinds[place].index, count)
+        for place in range(len(self.pipe.kinds)):
+            flight = in_flight(self.node.pp, vpp, self.pipe.kinds[place].index, count)
             each = kept.kept[place] * flight + kept.once[place]
             most = max(most, placement.held[place] + microbatch * each)
         return most
@@ -318,15 +301,7 @@ def most(each: list[float], held: list[float], limit: float) -> float:
     return found
 
 
-def work_bound(
-    costs: PassCosts,
-    node: Node,
-    crossing: Affine,
-    *,
-    tokens: float,
-    fewest: int,
-    shortest: float,
-) -> float:
+def work_bound(costs: PassCosts, pipe: Pipe, axes: Axes, fewest: int) -> float:
     """A lower bound on compute, layer traffic, bubble and crossings of a node's leaves.
 
     Let S(T) = max(A T + B, L) be the least seconds all pp stages together need for a microbatch of
@@ -334,13 +309,18 @@ def work_bound(
         m slowest + (S - slowest) / v  >=  S / pp * (m + (pp - 1) / v)
     because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
     the batch, m S(T) = max(A N + B m, L m) is least at the smallest m, and the bubble term at the
-    smallest T and largest v. A `crossing` of seconds affine in T happens v (m + pp - 1) times.
+    smallest T and largest v. A crossing of seconds affine in T happens v (m + pp - 1) times.
+    `fewest` is the smallest m.
     """
+    tokens, shortest = pipe.per_replica * pipe.tokens, axes.microbatches[0] * pipe.tokens
+    others = pipe.pp - 1
     work = max(costs.whole_slope * tokens + costs.whole_fixed * fewest, costs.launched * fewest)
-    bubble = costs.least(shortest) * (node.pp - 1) / node.axes.vpps[-1]
-    crossings = crossing.per_token * (tokens + shortest * (node.pp - 1))
-    crossings += crossing.fixed * (fewest + node.pp - 1)
-    return (work + bubble) / node.pp + crossings
+    if not others:
+        return work
+    bubble = costs.least(shortest) * others / axes.vpps[-1]
+    crossings = pipe.crossing.per_token * (tokens + shortest * others)
+    crossings += pipe.crossing.fixed * (fewest + others)
+    return (work + bubble) / pipe.pp + crossings
 
 
 def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
@@ -350,33 +330,21 @@ def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     microbatch as each recomputation keeps it. Where what no other undercuts has room, its seconds
     bound the others'.
     """
-    axes, pp = node.axes, node.pp
-    stage = kernel.first_stage(group.tensor, group.experts, pp)
+    axes, pipe = node.axes, kernel.pipe(group, node)
+    stage = kernel.first_stage(group, pipe)
     ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, node.dp)
-    smallest = axes.microbatches[0]
-    sequences = kernel.length / node.cp
-    per_replica = kernel.batch // node.dp
-    tokens, fewest = per_replica * sequences, per_replica // axes.microbatches[-1]
-    crossing = kernel.crossing(group.tensor, node)
+    fewest = pipe.per_replica // axes.microbatches[-1]
     best = INFEASIBLE
-    for precision in axes.precisions:
-        replicated, sharded = kernel.leanest_states(precision, piped=pp > 1)
-        held = stage.dense * (replicated + sharded / ranks.dense)
-        held += stage.routed * (replicated + sharded / ranks.routed)
-        free = (limit - kernel.context - held) / smallest
-        kept = kernel.first_keeps(group.tensor, group.ring, pp, precision)
+    for place, precision in enumerate(axes.precisions):
+        first = pipe.firsts[place]
+        held = stage.dense * (first.replicated + first.sharded / ranks.dense)
+        held += stage.routed * (first.replicated + first.sharded / ranks.routed)
+        free = (limit - kernel.context - held) / axes.microbatches[0]
         for recompute in kernel.ordered:
-            if kept[recompute] > free:
+            if first.kept[recompute] > free:
                 continue
-            seconds = work_bound(
-                kernel.passes(group, precision, recompute),
-                node,
-                crossing,
-                tokens=tokens,
-                fewest=fewest,
-                shortest=smallest * sequences,
-            )
-            best = min(best, seconds)
+            costs = kernel.passes(group, precision, recompute)
+            best = min(best, work_bound(costs, pipe, axes, fewest))
             if recompute == kernel.quickest:
                 break
     return best * LOWERED
@@ -407,10 +375,10 @@ def search_leaves(
     adds the same to every schedule, so the schedules are tried fastest first.
     """
     kernel, node = visit.kernel, visit.node
-    count = visit.per_replica // size
-    tokens = size * visit.sequences
+    count = visit.pipe.per_replica // size
+    tokens = size * visit.pipe.tokens
     costs = kernel.passes(visit.group, able[0].precision, recompute)
-    slowest, total = costs.pipeline(tokens, visit.kinds)
+    slowest, total = costs.pipeline(tokens, visit.pipe.kinds)
     crossings = visit.crossings(tokens, count)
     waiting = [
         (slowest * count + (total - slowest) / vpp + crossings * vpp, vpp)
@@ -544,11 +512,11 @@ def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
 
 def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
     """The least the first stage of a node holds: the smallest microbatch, no interleaving."""
-    axes, pp = node.axes, node.pp
-    stage = kernel.first_stage(group.tensor, group.experts, pp)
+    axes, pp, pipe = node.axes, node.pp, kernel.pipe(group, node)
+    stage = kernel.first_stage(group, pipe)
     least = INFEASIBLE
-    for precision in axes.precisions:
-        every = kernel.first_keeps(group.tensor, group.ring, pp, precision)
+    for place, precision in enumerate(axes.precisions):
+        every = pipe.firsts[place].kept
         kept = min([every[recompute] for recompute in kernel.wanted])
         for sharding, dp_shard in axes.shardings:
             ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
