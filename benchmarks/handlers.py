@@ -27,6 +27,7 @@ from app.http.settings import Settings
 from app.main import compose, warm_up
 from app.observability.known import ANSWERS_KEPT
 from app.observability.logs import configure_logging
+from app.planner import form
 from benchmarks.soak import answer
 
 QUESTIONS = 16
@@ -74,6 +75,7 @@ async def measure(rounds: int) -> None:
         for name, app, path, bodies, number in each_turn:
             took = await timed(app, path, bodies, number)
             least[name] = min(least.get(name, took), took)
+    print(f"planner {form()}")
     floor = least["bare FastAPI, bytes"]
     for name, seconds in least.items():
         print(f"{name:28} {seconds * 1e6:9.0f} us {seconds / floor:7.2f}")

@@ -28,6 +28,7 @@ from app.http.app import create_app
 from app.http.settings import Settings
 from app.main import compose, warm_up
 from app.observability.logs import configure_logging
+from app.planner import form
 
 STEPS = 20
 PLANS_KEPT = 256
@@ -110,6 +111,7 @@ async def soak(number: int) -> None:
     app = create_app(service.deps)
     gc.collect()
     gc.freeze()
+    print(f"planner {form()}")
     print(f"{'reviews':>10} {'resident MiB':>13} {'objects':>9} {'plans':>6} {'CPU us each':>12}")
     used = process_time()
     for index, (path, body) in enumerate(bodies(number), start=1):

@@ -10,7 +10,7 @@ from time import perf_counter, process_time
 from typing import Any, Final
 
 from app.cli.load.client import Load, Sample, at_once, without_pause
-from app.cli.load.process import BARE, OURS, Server, started
+from app.cli.load.process import BARE, OURS, Server, planner_form, started
 from app.cli.load.report import REFERENCE, Pace, ratio_report, server_report
 from app.cli.load.reviews import FIRST, Magazine, Shot
 from app.observability.known import ANSWERS_KEPT
@@ -61,6 +61,7 @@ def latencies(server: Server, magazine: Magazine, effort: Effort, tick: Tick) ->
         ended = server.cpu_seconds()
     return {
         "url": server.url,
+        "planner": planner_form(server),
         **server_report(
             samples,
             rate=effort.rate,
@@ -80,6 +81,7 @@ def ratios(magazine: Magazine, effort: Effort, tick: Tick) -> dict[str, Any]:
     jobs = magazine.jobs(JOBS, questions=QUESTIONS)
     raw = [Shot(kind=each.kind, request=to_raw(each.request)) for each in jobs]
     paces: dict[str, Pace] = {}
+    form = ""
     for name, arguments, settings, asked in (
         (REFERENCE, OURS, {}, jobs),
         ("ours, jobs seen before", OURS, {}, jobs[:QUESTIONS]),
@@ -89,8 +91,9 @@ def ratios(magazine: Magazine, effort: Effort, tick: Tick) -> dict[str, Any]:
         ("bare FastAPI, mappings", BARE, {}, jobs),
     ):
         with started(arguments, settings) as server:
+            form = form or planner_form(server)
             paces[name] = saturated(server, asked, effort, partial(tick, name))
-    return ratio_report(paces, connections=effort.connections)
+    return {"planner": form, **ratio_report(paces, connections=effort.connections)}
 
 
 def saturated(

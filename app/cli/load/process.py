@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -13,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from app.cli.certificates import AUTHORITY, CERTIFICATE, KEY, host_names, write_pair
-from app.cli.load.client import Target
+from app.cli.load.client import TIMEOUT_SECONDS, Target
 from app.cli.refuse import bad_input
 
 HOST: Final = "localhost"
@@ -61,6 +63,21 @@ def running(url: str, ca: Path | None) -> Server:
     except ssl.SSLError as problem:
         raise bad_input(f"`--ca` must hold certificates: {problem}", path="--ca") from problem
     return Server(target=Target(host=parts.hostname, port=parts.port or 443, trust=trust))
+
+
+def planner_form(server: Server) -> str:
+    """`compiled` or `pure Python`, as the server says itself; "" from one that doesn't say."""
+    target = server.target
+    connection = HTTPSConnection(
+        target.host, target.port, context=target.trust, timeout=TIMEOUT_SECONDS
+    )
+    try:
+        connection.request("GET", "/metrics")
+        said = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    found = re.search(r'^trainjob_advisor_build_info\{.*planner="([^"]*)"', said, re.MULTILINE)
+    return found[1] if found else ""
 
 
 @contextmanager

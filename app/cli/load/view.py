@@ -26,6 +26,7 @@ def show_latencies(report: dict[str, Any]) -> None:
         f"{report['seconds']:g} s over {report['connections']} connections; first review "
         f"{in_words(report['first_seconds'])}; of one core client {report['client_cpu_share']:.0%}"
         + ("" if server is None else f", server {server:.0%}")
+        + f"; planner {report['planner'] or 'unknown'}"
     )
     screen.print()
     rows = table(
@@ -54,6 +55,7 @@ def show_latencies(report: dict[str, Any]) -> None:
 def show_ratios(report: dict[str, Any]) -> None:
     """The report of `bench server --ratios`."""
     screen = console()
+    screen.print(f"planner {report['planner'] or 'unknown'}")
     rows = table("at saturation", "ratio", "reviews/s", "server CPU", "errors", right=range(1, 5))
     for name, ratio in report["ratios"].items():
         cpu = report["server_cpu_seconds_per_review"][name]

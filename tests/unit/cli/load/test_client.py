@@ -9,6 +9,7 @@ import pytest
 
 from app.cli.load.client import is_whole, outcome_of
 from app.cli.root import run
+from app.planner import form
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n"
 
@@ -51,6 +52,7 @@ def test_a_started_server_answers_every_review(
     options = ["--rate", "20", "--seconds", "1", "--connections", "4", "--plot", str(picture)]
     assert run(["bench", "server", *options, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert report["planner"] == form()
     assert report["all"]["errors"] == 0
     assert report["all"]["count"] == sum(each["count"] for each in report["by_kind"].values())
     assert report["all"]["count"] == sum(each["count"] for each in report["histogram"])
@@ -60,6 +62,7 @@ def test_a_started_server_answers_every_review(
 def test_ratios_name_every_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "server", "--ratios", "--seconds", "0.2", "--connections", "2"]) == 0
     page = capsys.readouterr().out
+    assert f"planner {form()}" in page
     assert "ours, plans known" in page
     assert "bare FastAPI, bytes" in page
 
