@@ -45,6 +45,7 @@ from app.trainjobs.vsr import VsrAdapter
 
 BAD_SETTINGS = 2
 CANNOT_LISTEN = 1
+JOBS_OF_A_REVIEW = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,12 @@ def admission_deps(
     return AdmissionDeps(
         adapters=dispatch_table(
             VsrAdapter(texts=texts, told_of=rules.told_of),
-            KubeflowAdapter(runtimes=runtimes, gpu_name=gpu_name, texts=texts),
+            KubeflowAdapter(
+                runtimes=runtimes,
+                gpu_name=gpu_name,
+                texts=texts,
+                reading=partial(Remembered, size=JOBS_OF_A_REVIEW),
+            ),
         ),
         resolve=KnownIntents(
             partial(catalog.resolve, allowed_precisions=settings.allowed_precisions), size=size

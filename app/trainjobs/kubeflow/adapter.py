@@ -55,6 +55,13 @@ LAYOUT_VARIABLES = frozenset(each.name for each in ALWAYS)
 JUDGED_DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "recompute", "precision")
 
 
+Read = Callable[[Job], Question]
+
+
+def _each_time(read: Read) -> Read:
+    return read
+
+
 def _same_spelling(name: str) -> str:
     return name
 
@@ -65,17 +72,24 @@ class KubeflowAdapter:
 
     `runtimes` is where a runtime that was read is looked up, `gpu_name` gives the one name of a
     GPU that labels spell differently. Without them the adapter knows only what the job shows.
-    `texts` writes a plan down; it may remember what it wrote.
+    `texts` writes a plan down; it may remember what it wrote. `reading` is given what reads a job
+    whole, which every method does, and may remember what it read of the last one.
     """
 
     runtimes: KnownRuntimes = field(default_factory=NoRuntimes)
     gpu_name: GpuName = _same_spelling
     texts: Callable[[Plan], PlanTexts] = plan_texts
+    reading: Callable[[Read], Read] = _each_time
     judges_updates: bool = False
     group: str = GROUP
     version: str = "v1alpha1"
     kind: str = "TrainJob"
     resource: str = "trainjobs"
+    _question: Read = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Take what reads a job."""
+        object.__setattr__(self, "_question", self.reading(self._read))
 
     def shown(self, job: Job) -> Job:
         """All of it: its containers say what launches it, its labels where it may run."""
@@ -184,7 +198,7 @@ class KubeflowAdapter:
             paths=layout_paths(question, stated),
         )
 
-    def _question(self, job: Job) -> Question:
+    def _read(self, job: Job) -> Question:
         return read_question(job, self._runtime(job))
 
     def _runtime(self, job: Job) -> RuntimeFacts | None:

@@ -102,6 +102,15 @@ def test_a_body_is_parsed_once_where_runtimes_are_read(service: Service) -> None
     assert len(read) == 1
 
 
+def test_a_kubeflow_job_is_read_once(door: Door) -> None:
+    """Its wish, its network and its patch are of one reading; another review is another."""
+    for nodes in (2, 3):
+        job = kubeflow_job()
+        job["spec"]["trainer"]["numNodes"] = nodes
+        cost = door.cost(orjson.dumps(kubeflow_review(job)))
+        assert (cost["mutate"], cost["read_question"]) == (1, 1)
+
+
 def test_a_known_plan_is_not_searched_nor_written_again(door: Door) -> None:
     door.cost(numbered(auto_job(), 0))
     again = door.cost(numbered(auto_job(), 1))
