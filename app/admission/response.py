@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -49,7 +49,11 @@ def common(decision: Decision) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A decision, and the bytes of `common` as they stand in a response: encoded once."""
+    """A decision, and the bytes of `common` as they stand in a response: encoded once.
+
+    What is in the bytes alone, operations and warnings, the decision no longer holds: an answer is
+    remembered, and the garbage collector goes through all that is.
+    """
 
     decision: Decision
     encoded: bytes
@@ -57,7 +61,8 @@ class Answer:
 
 def answer_of(decision: Decision) -> Answer:
     """The answer that says `decision`."""
-    return Answer(decision=decision, encoded=orjson.dumps(common(decision))[1:-1])
+    encoded = orjson.dumps(common(decision))[1:-1]
+    return Answer(decision=replace(decision, operations=(), warnings=()), encoded=encoded)
 
 
 def response_bytes(review: Review, answer: Answer) -> bytes:

@@ -112,3 +112,11 @@ def test_all_warnings_fit_the_budget(length: int) -> None:
     assert sum(map(len, told)) < BUDGET
     kept = len(told) - 1
     assert told[-1] == f"and {10_000 - kept} more warnings"
+
+
+def test_an_answer_holds_its_operations_as_bytes_alone() -> None:
+    add = Operation(op="add", path="/spec/suspend", value=True)
+    answer = answer_of(Decision(outcome="patched", operations=(add,), warnings=("w",), reason="r"))
+    assert answer.decision == Decision(outcome="patched", reason="r")
+    assert b'"patch":' in answer.encoded
+    assert b'"warnings":["w"]' in answer.encoded
