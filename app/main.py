@@ -31,7 +31,7 @@ from app.http.supervisor import Supervisor
 from app.http.tls import LiveCertificate
 from app.http.warming import answer_samples
 from app.http.worker import Apps, Sockets, Worker, bind
-from app.observability.known import KnownEnvironments, KnownIntents, Remembered
+from app.observability.known import KnownEnvironments, KnownIntents, KnownVerdicts, Remembered
 from app.observability.logs import configure_logging, logger
 from app.observability.metrics import Metrics
 from app.observability.planning import CachedBest, CachedPlanner
@@ -170,6 +170,9 @@ def admission_deps(
     rules = Rules.from_rows(catalog.collective_rules)
     size = settings.plan_cache_size
     texts = Remembered(plan_texts, size=size)
+    resolve = KnownIntents(
+        partial(catalog.resolve, allowed_precisions=settings.allowed_precisions), size=size
+    )
 
     def gpu_name(label: str) -> str:
         found = catalog.gpu(label)
@@ -185,9 +188,8 @@ def admission_deps(
                 reading=partial(Remembered, size=JOBS_OF_A_REVIEW),
             ),
         ),
-        resolve=KnownIntents(
-            partial(catalog.resolve, allowed_precisions=settings.allowed_precisions), size=size
-        ),
+        resolve=resolve,
+        judge=KnownVerdicts(resolve, size=size),
         plan=planner,
         environment=KnownEnvironments(rules, size=size),
         gpu=catalog.gpu_of_labels,

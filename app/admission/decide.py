@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.admission.decision import Decision
-from app.admission.judge import Resolve, judged
+from app.admission.judge import Judge, Resolve
 from app.admission.review import Review, deciding, whole
 from app.planner.explain import headline
 from app.planner.hardware import Gpu
@@ -47,6 +47,7 @@ class Deps:
 
     adapters: Mapping[GroupVersionResource, Adapter]
     resolve: Resolve
+    judge: Judge
     plan: Planner
     environment: Callable[[CollectiveContext, Plan | None], Environment]
     gpu: Callable[[Mapping[str, str]], Gpu | None]
@@ -236,7 +237,7 @@ def validate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:
     warnings = list(adapter.warnings(job_review))
     declared = newly_declared(job_review, adapter)
     if declared is not None:
-        verdict = judged(declared, deps.resolve, known={each.path for each in errors})
+        verdict = deps.judge(declared, known={each.path for each in errors})
         errors.extend(verdict.errors)
         warnings.extend(verdict.warnings)
     if errors:

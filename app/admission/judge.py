@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from app.planner.estimate import MAX_STAGES, complete, estimate
 from app.planner.explain import TIME_WORDS, gib, largest_terms
@@ -70,6 +70,13 @@ class Verdict:
 
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+class Judge(Protocol):
+    """`judged` with its `resolve`, or what remembers its verdicts."""
+
+    def __call__(self, declared: DeclaredLayout, *, known: Collection[str]) -> Verdict:
+        """The verdict on a stated layout. `known` are paths that have an error already."""
 
 
 def judged(declared: DeclaredLayout, resolve: Resolve, *, known: Collection[str]) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ def open_rules(catalog: Catalog) -> Rules:
 def open_webhooks(overlay: Path | None, precision: str | None) -> tuple[Webhook, Webhook]:
     """`/mutate` and `/validate` as functions, with this catalog and these precisions."""
     from app.admission.decide import Deps, dispatch_table, mutate, validate
+    from app.admission.judge import judged
     from app.admission.response import respond
     from app.admission.review import MalformedReview, parse_review
     from app.planner.search import plan
@@ -62,9 +64,11 @@ def open_webhooks(overlay: Path | None, precision: str | None) -> tuple[Webhook,
 
     catalog = open_catalog(overlay)
     allowed = precisions(precision)
+    resolve = partial(catalog.resolve, allowed_precisions=allowed)
     deps = Deps(
         adapters=dispatch_table(VsrAdapter(), KubeflowAdapter(runtimes=NoRuntimes())),
-        resolve=lambda intent: catalog.resolve(intent, allowed_precisions=allowed),
+        resolve=resolve,
+        judge=partial(judged, resolve=resolve),
         plan=plan,
         environment=open_rules(catalog).environment,
         gpu=catalog.gpu_of_labels,

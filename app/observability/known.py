@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
@@ -11,13 +11,13 @@ import orjson
 from cachetools import LRUCache
 
 from app.admission.decision import Decision
-from app.admission.judge import Resolve
+from app.admission.judge import Resolve, Verdict, judged
 from app.admission.response import Answer, answer_of
 from app.admission.review import Review, deciding
 from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
 from app.planner.request import Plan, PlanRequest, Stop, never
-from app.trainjobs.adapter import CollectiveContext, Environment
+from app.trainjobs.adapter import CollectiveContext, DeclaredLayout, Environment
 from app.trainjobs.collectives import Rules
 
 INTENT_BYTES: Final = 4096
@@ -116,6 +116,45 @@ class KnownEnvironments:
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+class KnownVerdicts:
+    """The verdict on a stated layout, by the question it answers and what it states where.
+
+    A job that leaves its recomputation and its sharding open is estimated under each of them.
+    `resolve` has one request for intents that say the same; others are judged each time.
+    """
+
+    def __init__(self, resolve: Resolve, *, size: int) -> None:
+        self._resolve = resolve
+        self._known: LRUCache[tuple[int, bytes], tuple[PlanRequest, Verdict]]
+        self._known = LRUCache(maxsize=max(size, 1))
+
+    def __call__(self, declared: DeclaredLayout, *, known: Collection[str]) -> Verdict:
+        """The verdict. `known` are paths that have an error already."""
+        request = self._resolve(declared.intent)
+        stated = _stated(declared, known)
+        if isinstance(request, Unresolved) or not 0 < len(stated) <= INTENT_BYTES:
+            return judged(declared, self._resolve, known=known)
+        # The request is kept too: while it lives, nothing else has its identity.
+        key = (id(request), stated)
+        found = self._known.get(key)
+        if found is not None:
+            return found[1]
+        verdict = judged(declared, self._resolve, known=known)
+        self._known[key[0], kept(stated)] = (request, verdict)
+        return verdict
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def _stated(declared: DeclaredLayout, known: Collection[str]) -> bytes:
+    """What is stated where, and the errors it has; empty for numbers of more than 64 bits."""
+    try:
+        return orjson.dumps((declared.fields, declared.paths, sorted(known)))
+    except TypeError:
+        return b""
 
 
 Answers = Callable[[Review, Stop], Answer]

@@ -182,8 +182,8 @@ class VsrAdapter:
             return ()
         if running(review.old):
             return frozen_errors(review.job, review.old)
-        before = {(error.path, error.message) for error in job_errors(review.old)}
         now = job_errors(review.job)
+        before = {(error.path, error.message) for error in job_errors(review.old)} if now else ()
         return tuple(error for error in now if (error.path, error.message) not in before)
 
     def warnings(self, review: JobReview) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -214,10 +215,10 @@ Found = Iterator[FieldError]
 
 
 def _misshapen(job: Job, shapes: Mapping[Path, Shape], required: tuple[str, ...]) -> Found:
+    spec = mapping_at(job, "spec")
     for path, shape in shapes.items():
-        value = value_at(job, "spec", *path)
-        missing = value is None and path[-1] in required and len(path) == 1
-        if missing:
+        value = spec.get(path[0]) if len(path) == 1 else value_at(spec, *path)
+        if value is None and path[-1] in required and len(path) == 1:
             yield FieldError(path=_dotted(path), value=None, message="must be set")
         elif value is not None and not shape.holds(value):
             yield FieldError(path=_dotted(path), value=value, message=f"must {shape.must}")
@@ -510,7 +511,13 @@ def _misspelt(job: Job) -> Iterator[str]:
         for name in islice(given, CHECKED_NAMES):
             if name in known or name in labels.WRITTEN or len(name) > NAME_CHARACTERS:
                 continue
-            near = get_close_matches(name.lower(), [each.lower() for each in known], 1, NEARLY)
-            meant = next((each for each in known if [each.lower()] == near), "")
+            meant = _meant(name, known)
             if meant and meant not in given:
                 yield f"{place}: nothing reads `{name}`; did you mean `{meant}`?"
+
+
+@lru_cache(maxsize=1024)
+def _meant(name: str, known: tuple[str, ...]) -> str:
+    """The one of `known` that `name` nearly is, "" if none; jobs use the same few names."""
+    near = get_close_matches(name.lower(), [each.lower() for each in known], 1, NEARLY)
+    return next((each for each in known if [each.lower()] == near), "")

@@ -6,14 +6,17 @@ import base64
 import copy
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jsonpatch
 
 from app.admission.decide import Deps, dispatch_table, mutate, validate
+from app.admission.judge import judged
 from app.admission.response import answer_of, response_bytes
 from app.admission.review import parse_review
+from app.planner.request import PlanRequest
 from app.trainjobs.kubeflow import KubeflowAdapter
 from tests.kubeflow.jobs import ENVIRONMENT, plan
 
@@ -46,9 +49,14 @@ def review_of(job: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> d
 
 def fixed_deps(**changes: Any) -> Deps:
     """Admission with one plan for every question: tests here are about what happens around it."""
+
+    def resolve(_: object) -> PlanRequest:
+        return plan().request
+
     given: dict[str, Any] = {
         "adapters": dispatch_table(KubeflowAdapter()),
-        "resolve": lambda _: plan().request,
+        "resolve": resolve,
+        "judge": partial(judged, resolve=resolve),
         "plan": lambda _, **__: plan(),
         "environment": lambda _context, _plan: ENVIRONMENT,
         "gpu": lambda _: None,

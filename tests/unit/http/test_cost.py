@@ -36,10 +36,10 @@ def numbered(job: dict[str, Any], number: int) -> bytes:
 
 
 class Door:
-    """`/mutate` of a service, without a port."""
+    """A door of a service, without a port: `/mutate` if not said."""
 
-    def __init__(self, deps: Deps) -> None:
-        (self._route,) = [each for each in admission_routes(deps) if each.path == "/mutate"]
+    def __init__(self, deps: Deps, path: str = "/mutate") -> None:
+        (self._route,) = [each for each in admission_routes(deps) if each.path == path]
 
     def answer(self, body: bytes) -> dict[str, Any]:
         """What the review in `body` is answered."""
@@ -109,6 +109,16 @@ def test_a_kubeflow_job_is_read_once(door: Door) -> None:
         job["spec"]["trainer"]["numNodes"] = nodes
         cost = door.cost(orjson.dumps(kubeflow_review(job)))
         assert (cost["mutate"], cost["read_question"]) == (1, 1)
+
+
+def test_a_stated_layout_is_judged_once(catalog: Catalog) -> None:
+    """What it leaves open is estimated every way there is, for the first job that states it."""
+    door = Door(compose(Settings(), catalog).deps, "/validate")
+    first = door.cost(numbered(manual_job(), 0))
+    again = door.cost(numbered(manual_job(), 1))
+    assert first["judged"] == 1
+    assert not {"judged", "complete", "get_close_matches"} & set(again)
+    assert again["validate"] == 1
 
 
 def test_a_known_plan_is_not_searched_nor_written_again(door: Door) -> None:

@@ -24,9 +24,13 @@ def test_samples_are_planned_judged_and_skipped(service: Service, catalog: Catal
     assert not [each for each in reviews if not validate(each, deps).allowed]
     with counting() as calls:
         assert answer_samples(catalog, deps) == 2 * len(reviews)
-    assert {"judged", "mutate", "validate", "KnownEnvironments.__call__", "response_bytes"} <= set(
-        calls
-    )
+    assert {
+        "KnownVerdicts.__call__",
+        "mutate",
+        "validate",
+        "KnownEnvironments.__call__",
+        "response_bytes",
+    } <= set(calls)
 
 
 def test_warming_up_is_neither_counted_nor_logged(service: Service, lines: list[EventDict]) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from app.admission.decide import mutate, told_apart, validate
 from app.admission.decision import Decision
+from app.admission.judge import judged
 from app.admission.review import LAST_APPLIED, UNREAD, Review, parse_review
 from app.catalog.loader import load_catalog
 from app.observability.known import (
@@ -26,6 +27,7 @@ from app.observability.known import (
     KnownAnswers,
     KnownEnvironments,
     KnownIntents,
+    KnownVerdicts,
     Remembered,
     kept,
 )
@@ -33,7 +35,7 @@ from app.observability.metrics import Metrics
 from app.planner.intent import TrainIntent, Unresolved
 from app.planner.request import OutOfTime, Plan, PlanRequest, Stop
 from app.planner.search import plan
-from app.trainjobs.adapter import CollectiveContext
+from app.trainjobs.adapter import CollectiveContext, DeclaredLayout
 from app.trainjobs.collectives import Rules
 from app.trainjobs.labels import KUEUE_QUEUE
 from tests.vsr.reviews import auto_job, review_of, shipped
@@ -157,6 +159,41 @@ def test_each_plan_has_its_environment() -> None:
     answers = [known(context, each) for each in (wide, narrow, wide, None)]
     assert answers[0] is answers[2]
     assert len({id(each) for each in answers}) == 3
+
+
+DECLARED = DeclaredLayout(
+    intent=INTENT, fields={"tp": 8, "pp": 1}, paths={"tp": "spec.tpDegree", "pp": "spec.ppDegree"}
+)
+
+
+def test_a_verdict_is_remembered_for_what_is_stated(known: KnownIntents) -> None:
+    verdicts = KnownVerdicts(known, size=4)
+    first = verdicts(DECLARED, known=set())
+    assert first == judged(DECLARED, known, known=set())
+    again = replace(DECLARED, intent=replace(INTENT), fields=dict(DECLARED.fields))
+    assert verdicts(again, known=set()) is first
+    others = [
+        (replace(DECLARED, fields={"tp": 3, "pp": 1}), set[str]()),
+        (replace(DECLARED, fields={"tp": 16, "pp": 1}), {"spec.tpDegree"}),
+        (replace(DECLARED, fields={"tp": 3, "pp": 1}, paths={}), set[str]()),
+        (replace(DECLARED, intent=replace(INTENT, nodes=4)), set[str]()),
+        (replace(DECLARED, intent=replace(INTENT, model="nobody-knows")), set[str]()),
+        (replace(DECLARED, fields={"tp": 2**70}), set[str]()),
+    ]
+    for _ in range(2):
+        for other, errors in others:
+            verdict = verdicts(other, known=errors)
+            assert verdict == judged(other, known, known=errors)
+            assert verdict != first or other.intent.nodes == 4
+    assert len(verdicts) == 4
+
+
+def test_a_verdict_on_what_is_unknown_or_too_long_is_not_kept(known: KnownIntents) -> None:
+    verdicts = KnownVerdicts(known, size=4)
+    verdicts(replace(DECLARED, intent=replace(INTENT, model="nobody-knows")), known=set())
+    verdicts(replace(DECLARED, fields={"tp": 2**70}), known=set())
+    verdicts(replace(DECLARED, paths={"tp": "x" * INTENT_BYTES}), known=set())
+    assert len(verdicts) == 0
 
 
 REVIEWS = {
