@@ -77,32 +77,17 @@ class PassCosts:
     """Seconds of one microbatch at (tp, cp, ep, precision) under one recomputation.
 
     `plain` and `routed` layers and the head, affine in tokens; `launch` is the floor that launching
-    the kernels of a layer sets, `launch_routed` what an MoE layer adds to it. `whole` sums over all
-    layers and the head, `launched` the floors: all stages together take at least either.
+    the kernels of a layer sets, `launch_routed` what an MoE layer adds to it.
     """
 
     def __init__(
-        self,
-        *,
-        plain: Affine,
-        routed: Affine,
-        head: Affine,
-        launch: tuple[float, float],
-        layers: tuple[int, int],
+        self, *, plain: Affine, routed: Affine, head: Affine, launch: float, launch_routed: float
     ) -> None:
         self.plain_slope, self.plain_fixed = plain.per_token, plain.fixed
         self.routed_slope, self.routed_fixed = routed.per_token, routed.fixed
         self.head_slope, self.head_fixed = head.per_token, head.fixed
-        self.launch, self.launch_routed = launch
-        dense, moe = layers
-        self.whole_slope = dense * self.plain_slope + moe * self.routed_slope + self.head_slope
-        self.whole_fixed = dense * self.plain_fixed + moe * self.routed_fixed + self.head_fixed
-        self.launched = (dense + moe) * self.launch + moe * self.launch_routed
-
-    def least(self, tokens: float) -> float:
-        """A lower bound on the seconds of all stages together."""
-        work = self.whole_slope * tokens + self.whole_fixed
-        return max(self.launched, work)
+        self.launch = launch
+        self.launch_routed = launch_routed
 
     def pipeline(self, tokens: float, kinds: list[StageKind]) -> tuple[float, float]:
         """Seconds of one microbatch on the slowest stage, and on all stages together."""
@@ -200,6 +185,14 @@ class Pipe:
         self.precisions = precisions
         self.firsts = firsts
         self.kept: list[list[KeptBytes]] = []
+
+    def crossings(self, shortest: float, fewest: int) -> float:
+        """Seconds of the crossings of `fewest` or more microbatches of `shortest` or more tokens.
+
+        Without interleaving a microbatch crosses m + pp - 1 times, on the way of the slowest.
+        """
+        tokens = self.per_replica * self.tokens + shortest * (self.pp - 1)
+        return self.crossing.per_token * tokens + self.crossing.fixed * (fewest + self.pp - 1)
 
 
 @mypyc_attr(acyclic=True)
@@ -416,7 +409,6 @@ class Kernel:
         launch = self.launch * (3 + fraction)
         if tensor.tp > 1:
             launch += self.launch_collective * 2 * (2 + again)
-        moe = self.num_layers - self.num_dense_layers
         ring = self.passed(tensor, group.ring, precision)
         plain = routed = NOTHING
         if self.num_dense_layers:
@@ -425,7 +417,7 @@ class Kernel:
                 compute = self.layer(tensor, 1, precision, routed=False)
                 tensor.layers[precision] = compute
             plain = one_layer(compute, tensor.traffic, ring, fraction, again)
-        if moe:
+        if self.num_layers > self.num_dense_layers:
             compute = experts.layers.get(precision)
             if compute is None:
                 compute = self.layer(tensor, experts.ep, precision, routed=True)
@@ -435,8 +427,8 @@ class Kernel:
             plain=plain,
             routed=routed,
             head=self.head(tensor, precision),
-            launch=(launch, self.launch_routed * (3 + fraction)),
-            layers=(self.num_dense_layers, moe),
+            launch=launch,
+            launch_routed=self.launch_routed * (3 + fraction),
         )
 
     def stage_kinds(self, pp: int) -> list[StageKind]:
@@ -538,26 +530,6 @@ class Kernel:
         left = slowest - (per_microbatch - within)
         after = max(after, per_step - left)
         return within * microbatches + after + update
-
-    def with_shared(
-        self, shared: SharedSeconds, least: float, stage: float, microbatches: int
-    ) -> float:
-        """A lower bound on a step, lowered for rounding.
-
-        Its pipeline takes at least `least` = `stage` * (m + (pp - 1) / v), of stages that take at
-        least `stage` on average. `exposed` is at least the part that never hides. What a microbatch
-        waits for its traffic beyond its compute, it and the compute together take the traffic's
-        time. What the traffic of a step waits beyond one microbatch of the slowest stage adds to
-        the pipeline without that microbatch, which is least with equal stages: its coefficient
-        m - 1 - 1 / v is not negative for m >= 2, and with m = 1 there is one stage.
-        """
-        per_microbatch, per_step, update = shared
-        wire = per_microbatch * microbatches
-        hidden = least + wire * self.unhidden
-        waited = hidden - stage + per_step
-        hidden = max(hidden, wire)
-        hidden += per_step * self.unhidden
-        return (max(hidden, waited) + update) * LOWERED
 
     def states(self, precision: str, *, piped: bool, ranks: int) -> dict[str, StateBytes]:
         """Bytes per parameter by sharding, over `ranks`, which only offloading asks for."""

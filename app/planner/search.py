@@ -10,9 +10,8 @@ looked at more closely, a level at a time, and waits again under the sharper bou
 The search ends when the least bound in the heap exceeds the best step found.
 
 Why no pruning loses the optimum:
-- `work_bound`, `first_bound` and `Visit.promising` are proven in their docstrings; what is left in
+- `node_bound`, `first_bound` and `Visit.promising` are proven in their docstrings; what is left in
   the heap has a bound above the best step found.
-- `Kernel.with_shared` adds what the data-parallel traffic and the update take at least.
 - A sharding is left out when it does not fit under the plain schedule: an interleaved one keeps at
   least as many microbatches in flight, since 2 (pp - i - 1) + (v - 1) pp + 1 >= v (pp - i) for
   every stage i and v >= 2, and m v >= v (pp - i).
@@ -24,7 +23,7 @@ Equal times are ordered by `moving_parts`, so the answer does not depend on the 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from math import ceil, frexp, ldexp
+from math import ceil, frexp, ldexp, sqrt
 
 from app.planner.estimate import estimate, limit_bytes
 from app.planner.explain import explained
@@ -138,9 +137,12 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
     """A lower bound on the step of every leaf whose first stage has room.
 
     That stage keeps most microbatches in flight. A sharding and a recomputation that have room for
-    b sequences there have for fewer; the least `work_bound` of those, with what
-    `Kernel.with_shared` adds at least: the traffic of the fewest microbatches, behind a microbatch
-    of the largest. A recomputation that makes no larger one possible than going without is slower.
+    b sequences there have for fewer, and `pipeline_bound` holds for all of those. With p and q
+    seconds of data-parallel traffic per microbatch and step, of which the share u never hides, m
+    microbatches of the slowest stage and the traffic take
+        m max(slowest + p u, p) + max(q u, q - max(0, slowest - p (1 - u)))
+    which is least for the fewest too, as m slowest grows with m and slowest falls. It grows with
+    slowest, so a recomputation that makes no larger microbatch possible than going without loses.
     """
     axes, pp, pipe = node.axes, node.pp, kernel.pipe(group, node)
     stage = kernel.first_stage(group, pipe)
@@ -166,14 +168,32 @@ def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float
                 if recompute == kernel.quickest:
                     without = largest
                 costs = kernel.passes(group, precision, recompute)
-                fewest = pipe.per_replica // largest
-                work = work_bound(costs, pipe, axes, fewest)
                 if shared is None:
                     shared = kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=pp)
-                behind = costs.least(largest * pipe.tokens) / pp
-                seconds = kernel.with_shared(shared, work, behind, fewest)
+                slowest, seconds = pipeline_bound(costs, pipe, axes, largest)
+                fewest = pipe.per_replica // largest
+                seconds += kernel.exposed(shared, microbatches=fewest, slowest=slowest)
                 best = min(best, seconds)
-    return best
+    return best * LOWERED
+
+
+def pipeline_bound(costs: PassCosts, pipe: Pipe, axes: Axes, largest: int) -> tuple[float, float]:
+    """The slowest stage's seconds for `largest` sequences; a lower bound on a step of at most that.
+
+    Data-parallel traffic and the update aside. In m microbatches of T tokens, m T = N fixed by the
+    batch, the slowest stage takes m slowest = max(A N + B m, L m) over the stages, least with the
+    largest T. All the others together take least with the smallest T. A crossing of seconds affine
+    in T happens v (m + pp - 1) times.
+    """
+    fewest = pipe.per_replica // largest
+    slowest = costs.pipeline(largest * pipe.tokens, pipe.kinds)[0]
+    work = slowest * fewest
+    if pipe.pp == 1:
+        return slowest, work
+    shortest = axes.microbatches[0] * pipe.tokens
+    longest, total = costs.pipeline(shortest, pipe.kinds)
+    crossings = pipe.crossings(shortest, fewest)
+    return slowest, work + interleaved(total - longest, crossings, axes.vpps[-1])
 
 
 @mypyc_attr(acyclic=True)
@@ -237,9 +257,9 @@ class Visit:
     def promising(self) -> list[tuple[float, int, int, int]]:
         """Every (bound, precision, recomputation, microbatch) that has room, least bound first.
 
-        The time of the leaf without its choice of vpp: the bubble of the deepest interleaving that
-        the microbatches allow, the crossings of none, the sharding that exposes least. Where there
-        is no interleaving to make room for, recomputing what has room without is slower.
+        The time of the leaf without its choice of vpp: the best any would be up to the deepest that
+        the microbatches allow, the sharding that exposes least. Where there is no interleaving to
+        make room for, recomputing what has room without is slower.
         """
         node, kernel = self.node, self.kernel
         quickest = kernel.quickest if node.axes.vpps[-1] == 1 else -1
@@ -260,8 +280,8 @@ class Visit:
                     count = self.pipe.per_replica // microbatch
                     slowest, total = costs.pipeline(tokens, self.pipe.kinds)
                     vpp = node.axes.vpps[-1] if count % node.pp == 0 else 1
-                    pipeline = slowest * count + (total - slowest) / vpp
-                    pipeline += self.crossings(tokens, count)
+                    pipeline = slowest * count
+                    pipeline += interleaved(total - slowest, self.crossings(tokens, count), vpp)
                     exposed = INFEASIBLE
                     for placement in able:
                         if placement.wants(microbatch, recompute, quickest):
@@ -301,52 +321,41 @@ def most(each: list[float], held: list[float], limit: float) -> float:
     return found
 
 
-def work_bound(costs: PassCosts, pipe: Pipe, axes: Axes, fewest: int) -> float:
-    """A lower bound on compute, layer traffic, bubble and crossings of a node's leaves.
+def interleaved(bubble: float, crossings: float, deepest: int) -> float:
+    """The least of `bubble / v + crossings * v` over 1 <= v <= `deepest`, v any number.
 
-    Let S(T) = max(A T + B, L) be the least seconds all pp stages together need for a microbatch of
-    T tokens. A step takes at least
-        m slowest + (S - slowest) / v  >=  S / pp * (m + (pp - 1) / v)
-    because the slowest stage is at least the mean S / pp and m >= 1 >= 1/v. With m T = N fixed by
-    the batch, m S(T) = max(A N + B m, L m) is least at the smallest m, and the bubble term at the
-    smallest T and largest v. A crossing of seconds affine in T happens v (m + pp - 1) times.
-    `fewest` is the smallest m.
+    Without bounds on v that is 2 sqrt(bubble crossings), where v = sqrt(bubble / crossings).
     """
-    tokens, shortest = pipe.per_replica * pipe.tokens, axes.microbatches[0] * pipe.tokens
-    others = pipe.pp - 1
-    work = max(costs.whole_slope * tokens + costs.whole_fixed * fewest, costs.launched * fewest)
-    if not others:
-        return work
-    bubble = costs.least(shortest) * others / axes.vpps[-1]
-    crossings = pipe.crossing.per_token * (tokens + shortest * others)
-    crossings += pipe.crossing.fixed * (fewest + others)
-    return (work + bubble) / pipe.pp + crossings
+    if crossings * deepest * deepest <= bubble:
+        return bubble / deepest + crossings * deepest
+    if crossings >= bubble:
+        return bubble + crossings
+    return 2 * sqrt(bubble * crossings)
 
 
 def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
     """A lower bound on the step of every leaf of a node whose states could leave room.
 
-    The first stage holds at least the leanest states over all ranks that could share them, and one
-    microbatch as each recomputation keeps it. Where what no other undercuts has room, its seconds
-    bound the others'.
+    The first stage holds at least the leanest states over all ranks that could share them, and a
+    microbatch as each recomputation keeps it: as in `first_bound`, without data-parallel traffic.
     """
     axes, pipe = node.axes, kernel.pipe(group, node)
     stage = kernel.first_stage(group, pipe)
     ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, node.dp)
-    fewest = pipe.per_replica // axes.microbatches[-1]
     best = INFEASIBLE
     for place, precision in enumerate(axes.precisions):
         first = pipe.firsts[place]
         held = stage.dense * (first.replicated + first.sharded / ranks.dense)
         held += stage.routed * (first.replicated + first.sharded / ranks.routed)
-        free = (limit - kernel.context - held) / axes.microbatches[0]
+        room, without = limit - kernel.context - held, 0
         for recompute in kernel.ordered:
-            if first.kept[recompute] > free:
+            largest = largest_size(axes.microbatches, first.kept[recompute], room)
+            if largest <= without:
                 continue
-            costs = kernel.passes(group, precision, recompute)
-            best = min(best, work_bound(costs, pipe, axes, fewest))
             if recompute == kernel.quickest:
-                break
+                without = largest
+            costs = kernel.passes(group, precision, recompute)
+            best = min(best, pipeline_bound(costs, pipe, axes, largest)[1])
     return best * LOWERED
 
 
