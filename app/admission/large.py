@@ -2,7 +2,8 @@
 
 Parsing them makes an object of every map in them, which is nearly all that a large review costs.
 They are skipped here as bytes, and what is read goes on as it was sent: text, numbers and errors
-are those of the parser that small reviews have.
+are those of the parser that small reviews have. In what is skipped, bytes that are no UTF-8 and
+numbers too large for a float are not noticed.
 """
 
 from __future__ import annotations

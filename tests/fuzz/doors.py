@@ -17,8 +17,9 @@ import orjson
 from structlog.testing import capture_logs
 
 from app.admission.decide import mutate, validate
+from app.admission.large import read_part
 from app.admission.response import answer_of, response_bytes
-from app.admission.review import MalformedReview, parse_review
+from app.admission.review import LARGE_BYTES, MalformedReview, parse_review
 from app.http.app import create_app
 from app.http.settings import Settings
 from app.main import compose
@@ -45,7 +46,7 @@ def through_admission(body: bytes, door: str) -> dict[str, Any] | None:
         except MalformedReview:
             return None
         answer = response_bytes(review, answer_of(DECIDERS[door](review, deps)))
-    return checked(orjson.loads(answer), orjson.loads(body), door)
+    return checked(orjson.loads(answer), as_read(body), door)
 
 
 def through_http(body: bytes, door: str, **more: Any) -> httpx.Response:
@@ -56,10 +57,15 @@ def through_http(body: bytes, door: str, **more: Any) -> httpx.Response:
     with promptly(), capture_logs():
         answer = http.post(f"/{door}", content=body, headers=headers, **more)
     if answer.status_code == httpx.codes.OK:
-        checked(answer.json(), orjson.loads(body), door)
+        checked(answer.json(), as_read(body), door)
     else:
         check_error(answer, hurried="params" in more)
     return answer
+
+
+def as_read(body: bytes) -> Any:
+    """The document in `body`, as much as is read of a large one."""
+    return orjson.loads(read_part(body) if len(body) > LARGE_BYTES else body)
 
 
 @cache

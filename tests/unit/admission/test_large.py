@@ -67,6 +67,18 @@ def test_a_review_of_another_shape_is_read_whole(object_: Any) -> None:
     assert read_part(body) is body
 
 
+@pytest.mark.parametrize("broken", [b'"\xff"', b"1e999"], ids=["no UTF-8", "too large"])
+def test_a_broken_value_is_an_error_where_it_is_read(broken: bytes) -> None:
+    job = padded()
+    job["metadata"]["managedFields"] = [*FIELDS, {"manager": "SKIPPED"}]
+    job["metadata"]["labels"] = {"run": "READ"}
+    body = orjson.dumps(review_of(job))
+    skipped = parse_review(body.replace(b'"SKIPPED"', broken))
+    assert deciding(skipped) == deciding(parse_review(body))
+    with pytest.raises(MalformedReview, match="the body must be JSON"):
+        parse_review(body.replace(b'"READ"', broken))
+
+
 @pytest.mark.parametrize(
     "body",
     [
