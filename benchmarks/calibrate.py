@@ -93,8 +93,6 @@ EXTRA: Mapping[str, Mapping[str, Constant]] = {
     "megatron": {
         **MOE,
         "hbm": c(0.6, 0.95, 0.75, 0.03),
-        "wave": c(0, 0.6, 0.25, 0.1),
-        "accumulate_bytes": c(0, 24, 2, 1),
         "elementwise_hidden": c(10, 100, 30, 5),
         "optimizer_passes": c(4, 12, 8, 1),
         "step_seconds": c(0, 0.06, 0.02, 0.01),
@@ -129,14 +127,6 @@ GEMM_PRIOR: Mapping[str, Mapping[str, float]] = {
 """Matrix rate of a part's best shape over its peak. Source: stas00/ml-engineering, MAMF table; it
 has no mxfp8 (taken just below fp8, for the scales of its blocks), nvfp4 or fp8 of CDNA 3 (assumed).
 """
-GEMM_BEST: Mapping[str, Mapping[str, float]] = {
-    "ampere": {"fp16": 0.869, "bf16": 0.869},
-    "hopper": {"bf16": 0.803, "fp8": 0.734},
-    "blackwell": {"bf16": 0.776, "fp8": 0.763},
-    "blackwell-ultra": {"bf16": 0.786, "fp8": 0.745},
-}
-"""The same of the part of a family that comes closest to its peak: no run of ours is faster. GH200
-is left out, whose 900 W no SXM board has."""
 SIXTEEN_BIT = ("fp16", "bf16")
 """Precisions whose products run at one rate."""
 USUAL_GEMM = {"fp16": 0.75, "bf16": 0.75, "fp8": 0.65, "mxfp8": 0.65, "nvfp4": 0.5}
@@ -152,7 +142,7 @@ SIBLING: Mapping[str, str] = {
 OWN: Mapping[str, Mapping[str, Constant]] = {
     "megatron-2025": {"moe_dispatch_passes": MOE["moe_dispatch_passes"]},
     "megatron-lm-2022": {
-        "@ampere:gemm.fp16": c(0.2, GEMM_BEST["ampere"]["fp16"], 0.85, 0.1),
+        "@ampere:gemm.fp16": c(0.2, 0.95, 0.85, 0.1),
         "launch_exposed": COMMON["launch_exposed"],
     },
 }
@@ -266,9 +256,8 @@ def constants(profile: str, runs: Sequence[Measured]) -> dict[str, Constant]:
     for family in sorted(by_family):
         for precision in sorted(by_family[family] - (set(SIXTEEN_BIT) - {wide})):
             prior = GEMM_PRIOR.get(family, USUAL_GEMM)[precision]
-            most = GEMM_BEST.get(family, {}).get(precision, 0.95)
             spread = GEMM_SPREAD.get(profile, 0.1)
-            found[f"{profile}@{family}:gemm.{precision}"] = c(0.2, most, prior, spread)
+            found[f"{profile}@{family}:gemm.{precision}"] = c(0.2, 0.95, prior, spread)
         for name, constant in BY_FAMILY.items():
             found[f"{profile}@{family}:{name}"] = constant
     for name, constant in {**COMMON, **EXTRA.get(profile, {})}.items():

@@ -66,16 +66,7 @@ LIMITS_TEXT = """Why they differ, by kind:
   for Llama 3 70B in fp8 with TP 4 and 509 with TP 8 on the same 32 GPUs (skill-0001, skill-0003).
 - **Experts inside a node may be too cheap, across nodes too dear.** The measured column of
   Qwen3-235B on 256 H100 above has the four layouts of NVIDIA's model zoo: experts across nodes beat
-  those inside a node with a pipeline. Tried without gain: an all-to-all of 2025 that sends every
-  copy and one of 2026 that sends one a node, both near the 43 to 58 of 50 GB/s that DeepEP
-  publishes. MoE runs came out a point further off, and fewer recipes within 5 %; the 15 runs that
-  cross nodes are too few to tell.
-- **MaxText keeps three products and recomputes the rest** (dgxc-benchmarking,
-  `remat_policy=save_qkv_proj`). Its steps are those of some 65 % of the peak with that done again,
-  30 % faster than `fsdp` says, a profile fitted to torchtitan on cards of 500 W: Llama 2 70B on 64
-  to 2,048 H100, 12 recipes.
-- **torchtitan's 405B in 8 stages** has as many microbatches as stages. Our clock reads those steps
-  to 6 %, so the bubble is real; what is ours is a layout without stages.
+  those inside a node with a pipeline.
 - **Recomputation by module.** Recipes of MoE models recompute some modules of a layer; a profile
   has one `selective`, which holds more than DeepSeek's does.
 """

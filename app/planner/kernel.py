@@ -209,12 +209,11 @@ class Ring:
 class Experts:
     """What (tp, ep) decides: expert traffic, routed layers, the parameters of every stage."""
 
-    def __init__(self, ep: int, dense: float, routed: float, exchange: Affine) -> None:
+    def __init__(self, ep: int, dense: float, routed: float, traffic: Affine) -> None:
         self.ep = ep
         self.dense = dense
         self.routed = routed
-        self.exchange = exchange
-        self.traffic: dict[str, Affine] = {}
+        self.traffic = traffic
         self.layers: dict[str, LayerSeconds] = {}
         self.firsts: dict[int, StageParams] = {}
         self.stages: dict[int, list[StageParams]] = {}
@@ -232,13 +231,14 @@ class Tensor:
         dense: float,
         table: float,
         logits: float,
+        traffic: Affine,
     ) -> None:
         self.tp = tp
         self.sequence_parallel = sequence_parallel
         self.dense = dense
         self.table = table
         self.logits = logits
-        self.traffic: dict[str, Affine] = {}
+        self.traffic = traffic
         self.layers: dict[str, LayerSeconds] = {}
         self.blocks: dict[str, BlockSeconds] = {}
         self.kept: dict[str, list[LayerBytes]] = {}
@@ -330,6 +330,7 @@ class Kernel:
                 dense=layer_params(model, layout, routed=False)[0],
                 table=padded_vocabulary(model.vocab_size, tp, multiple) * model.hidden_size / tp,
                 logits=logits_bytes(request, layout),
+                traffic=tp_seconds_per_pass(request, layout, routed=False),
             )
             self._tensors[key] = found
         return found
@@ -357,32 +358,11 @@ class Kernel:
         if found is None:
             layout = Sketch(tp=tensor.tp, ep=ep, sequence_parallel=tensor.sequence_parallel)
             dense, routed = layer_params(self.request.model, layout, routed=True)
-            found = Experts(ep, dense, routed, ep_seconds_per_pass(self.request, layout))
+            around = tp_seconds_per_pass(self.request, layout, routed=True)
+            exchange = ep_seconds_per_pass(self.request, layout)
+            found = Experts(ep, dense, routed, around.plus(exchange))
             tensor.experts[ep] = found
         return found
-
-    def around(self, tensor: Tensor, precision: str) -> Affine:
-        """Tensor-parallel traffic of one pass of a dense layer."""
-        found = tensor.traffic.get(precision)
-        if found is None:
-            found = self._around(tensor, 1, precision, routed=False)
-            tensor.traffic[precision] = found
-        return found
-
-    def exchanged(self, tensor: Tensor, experts: Experts, precision: str) -> Affine:
-        """Tensor-parallel and expert traffic of one pass of an MoE layer."""
-        found = experts.traffic.get(precision)
-        if found is None:
-            around = self._around(tensor, experts.ep, precision, routed=True)
-            found = around.plus(experts.exchange)
-            experts.traffic[precision] = found
-        return found
-
-    def _around(self, tensor: Tensor, ep: int, precision: str, *, routed: bool) -> Affine:
-        layout = Sketch(
-            tp=tensor.tp, ep=ep, sequence_parallel=tensor.sequence_parallel, precision=precision
-        )
-        return tp_seconds_per_pass(self.request, layout, routed=routed)
 
     def layer(self, tensor: Tensor, ep: int, precision: str, *, routed: bool) -> LayerSeconds:
         """Compute of one layer."""
@@ -436,15 +416,13 @@ class Kernel:
             if compute is None:
                 compute = self.layer(tensor, 1, precision, routed=False)
                 tensor.layers[precision] = compute
-            around = self.around(tensor, precision)
-            plain = one_layer(compute, around, ring, fraction, again)
+            plain = one_layer(compute, tensor.traffic, ring, fraction, again)
         if self.num_layers > self.num_dense_layers:
             compute = experts.layers.get(precision)
             if compute is None:
                 compute = self.layer(tensor, experts.ep, precision, routed=True)
                 experts.layers[precision] = compute
-            around = self.exchanged(tensor, experts, precision)
-            routed = one_layer(compute, around, ring, fraction, again)
+            routed = one_layer(compute, experts.traffic, ring, fraction, again)
         return PassCosts(
             plain=plain,
             routed=routed,

@@ -3,7 +3,6 @@
 A roofline by shape. A matrix product of m x k by k x n costs the sum of
     2 m n k / (peak * gemm)                       arithmetic at the rate large products reach
     (m k + k n + m n) * bytes / (hbm bandwidth)   operand traffic: what makes thin products slow
-    (m k + m n) * casts / (hbm bandwidth)         making narrow operands of 16-bit values
     2 * 128 * 256 * k * wave * SMs / peak / 2     on average half a last wave of 128 x 256 tiles
 so that, for a fixed sequence length, the time of a layer is affine in the tokens of a microbatch:
 `seconds = per_token * tokens + fixed`. That is what makes the search fast and its bounds sound.
@@ -73,19 +72,13 @@ NOTHING = Affine(0.0, 0.0)
 class Rates:
     """What a GPU reaches in one precision: matrix products, and passes over its memory.
 
-    `half_wave` is FLOP per unit of k lost to the last wave of tiles. `cast_bytes` go through memory
-    to make a narrow operand: each value is read once 16 bits wide and written twice, for the
-    product and transposed for the gradient of the weights. Forward casts its input, backward its
-    gradient, three products share the two.
-    Source: Transformer Engine, user guide, FP8 primer and `Float8Quantizer` (rowwise, columnwise).
+    `half_wave` is FLOP per unit of k lost to the last wave of tiles.
     """
 
     def __init__(self, request: PlanRequest, precision: str) -> None:
         gpu, efficiency = request.cluster.gpu, request.efficiency
         self.flop_per_second = gpu.peak_flop_per_second[precision] * efficiency.gemm[precision]
         self.operand_bytes = OPERAND_BYTES[precision]
-        narrow = self.operand_bytes < SIXTEEN_BIT
-        self.cast_bytes = (SIXTEEN_BIT + 2 * self.operand_bytes) / 3 if narrow else 0.0
         self.bytes_per_second = gpu.hbm_bytes_per_second * efficiency.hbm
         self.half_wave = efficiency.wave * TILE * gpu.num_sms
 
@@ -97,9 +90,8 @@ def gemm(rates: Rates, *, n: float, k: float, share: float = 1.0) -> Affine:
     """
     reached = rates.flop_per_second * share
     operand, bandwidth = rates.operand_bytes, rates.bytes_per_second
-    moved = k * operand + n * SIXTEEN_BIT + (k + n) * rates.cast_bytes
     return Affine(
-        2 * n * k / reached + moved / bandwidth,
+        2 * n * k / reached + (k * operand + n * SIXTEEN_BIT) / bandwidth,
         k * n * operand / bandwidth + rates.half_wave * k / reached,
     )
 
@@ -363,22 +355,18 @@ def tp_seconds_per_pass(request: PlanRequest, layout: Degrees, *, routed: bool) 
     """Exposed seconds of tensor-parallel traffic of one layer in one pass; backward makes one too.
 
     Two all-reduces (or all-gather plus reduce-scatter pairs) each way around attention and MLP.
-    Experts that live whole on a rank (ep > 1) leave only the pair around attention. What is
-    gathered goes into products and is sent as wide as they take it; sums are sent 16 bits wide.
-    Source: Megatron-LM, arXiv:1909.08053, section 3; Korthikanti et al., section 4.2.2; Transformer
-    Engine, pytorch/distributed.py `gather_along_first_dim` (FP8, MXFP8 and NVFP4 cases).
+    Experts that live whole on a rank (ep > 1) leave only the pair around attention.
+    Source: Megatron-LM, arXiv:1909.08053, section 3; Korthikanti et al., section 4.2.2.
     """
     if layout.tp == 1:
         return NOTHING
     pairs = 1 if routed and layout.ep > 1 else 2
     link = group_link(request, size=layout.tp, stride=1)
     exposed = 1 - request.framework.overlap_tp
-    gathered = float(SIXTEEN_BIT)
-    if layout.sequence_parallel:
-        gathered = min(gathered, OPERAND_BYTES[layout.precision])
-    sent = request.model.hidden_size * (layout.tp - 1) / layout.tp / link.bytes_per_second
+    payload = request.model.hidden_size * SIXTEEN_BIT
+    one_way = payload * (layout.tp - 1) / layout.tp / link.bytes_per_second
     latency = link.latency_seconds * steps(layout.tp)
-    return Affine((gathered + SIXTEEN_BIT) * sent * exposed * pairs, 2 * latency * pairs)
+    return Affine(2 * one_way * exposed * pairs, 2 * latency * pairs)
 
 
 def cp_seconds_per_layer(request: PlanRequest, layout: Degrees) -> Affine:

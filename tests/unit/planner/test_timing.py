@@ -15,13 +15,11 @@ from app.planner.timing import (
     block_seconds,
     ep_seconds_per_pass,
     exposed_dp,
-    gemm,
     launch_routed_seconds,
     layer_seconds,
     other_domains,
     routed_mlp,
     shared_seconds,
-    tp_seconds_per_pass,
 )
 from tests.unit.planner.builders import layout, request
 
@@ -144,31 +142,3 @@ def test_fsdp_under_a_pipeline_moves_everything_once_a_step() -> None:
     piped = traffic(asked, sharding="zero3", pp=2)
     assert piped[0] == 0
     assert piped[1] > 0
-
-
-@pytest.mark.parametrize(
-    ("precision", "read_and_written"), [("bf16", 0.0), ("fp8", 2 + 2 * 1), ("nvfp4", 2 + 2 * 0.5)]
-)
-def test_narrow_operands_are_cast(precision: str, read_and_written: float) -> None:
-    """Input in forward and gradient in backward, of the three products a layer's training has."""
-    asked = request(framework="megatron", gpu="GB200-186GB")
-    rates = Rates(asked, precision)
-    n, k = 1024, 512
-    plain = 2 * n * k / rates.flop_per_second
-    plain += (k * rates.operand_bytes + n * 2) / rates.bytes_per_second
-    cast = 3 * (gemm(rates, n=n, k=k).per_token - plain) * rates.bytes_per_second
-    assert cast == pytest.approx((n + k) * read_and_written, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("precision", "split", "share"),
-    [("bf16", True, 1.0), ("fp8", True, 0.75), ("nvfp4", True, 0.625), ("fp8", False, 1.0)],
-)
-def test_gathers_are_as_narrow_as_the_products(precision: str, split: bool, share: float) -> None:
-    """Sums are sent 16 bits wide, and without sequence parallelism there are sums alone."""
-    asked = request(framework="megatron", gpu="GB200-186GB")
-    wide = tp_seconds_per_pass(asked, layout(asked, tp=4), routed=False)
-    laid = replace(layout(asked, tp=4), precision=precision, sequence_parallel=split)
-    narrow = tp_seconds_per_pass(asked, laid, routed=False)
-    assert narrow.per_token == pytest.approx(share * wide.per_token)
-    assert narrow.fixed == wide.fixed
