@@ -68,9 +68,7 @@ COMMON: Mapping[str, Constant] = {
     "backward_attention": c(1.5, 3.5, 2.5, 0.3),
     "elementwise_hidden": c(10, 100, 30, 10),
     "elementwise_mlp": c(0, 50, 10, 5),
-    "accumulate_bytes": c(0, 24, 8, 2),
     "launch_seconds": c(1e-5, 3e-3, 3e-4, 1.5e-4),
-    "launch_exposed": c(0, 1, 0.2, 0.2),
     "step_seconds": c(0, 0.03, 0.01, 0.01),
     "inter_link": c(0.1, 1, 0.8, 0.15),
     "intra_link": c(0.3, 1, 0.75, 0.1),
@@ -99,6 +97,7 @@ EXTRA: Mapping[str, Mapping[str, Constant]] = {
         "inter_link": c(0.3, 1, 0.85, 0.05),
         "intra_link": c(0.3, 1, 0.75, 0.05),
         "cp_attention": c(0, 1.5, 0.3, 0.2),
+        "!overlap_each": c(0, 1, 0.7, 0.2),
         "!overlap_tp": c(0, 1, 0.5, 0.1),
         "!overlap_pp": c(0, 1, 0.5, 0.3),
     },
@@ -106,6 +105,7 @@ EXTRA: Mapping[str, Mapping[str, Constant]] = {
     "deepspeed": {"gathers_per_layer": c(1, 20, 6, 4)},
     "megatron-deepspeed": {
         "launch_seconds": c(1e-5, 3e-3, 8e-4, 4e-4),
+        "launch_exposed": c(0, 1, 0.2, 0.2),
         "launch_collective_seconds": c(0, 1e-3, 1e-4, 5e-5),
         "attention_half_length": c(0, 3000, 500, 100),
         "intra_link": c(0.6, 0.9, 0.75, 0.03),
@@ -143,7 +143,7 @@ OWN: Mapping[str, Mapping[str, Constant]] = {
     "megatron-2025": {"moe_dispatch_passes": MOE["moe_dispatch_passes"]},
     "megatron-lm-2022": {
         "@ampere:gemm.fp16": c(0.2, 0.95, 0.85, 0.1),
-        "launch_exposed": COMMON["launch_exposed"],
+        "launch_exposed": c(0, 1, 0.2, 0.2),
     },
 }
 """What a sibling does otherwise. Megatron-Core fused the permutation of routed tokens in 2026.
@@ -183,7 +183,10 @@ def scopes(profile: str, family: str) -> tuple[str, ...]:
 def calibrated(
     base: Mapping[str, Any], values: Values, profile: str, family: str
 ) -> tuple[Efficiency, dict[str, float]]:
-    """The efficiency of a profile on a GPU family, and the framework fields that were fitted."""
+    """The efficiency of a profile on a GPU family, and the framework fields that were fitted.
+
+    Where the runs tell one overlap of data-parallel traffic, it is that of every kind.
+    """
     chosen = {key: dict(v) if isinstance(v, Mapping) else v for key, v in base.items()}
     framework: dict[str, float] = {}
     for scope in scopes(profile, family):
@@ -198,6 +201,8 @@ def calibrated(
                 chosen["gemm"].update(dict.fromkeys(names, value))
             else:
                 chosen[field] = value
+    if "overlap_dp" in framework:
+        framework.setdefault("overlap_each", framework["overlap_dp"])
     return Efficiency(**{name: chosen[name] for name in efficiency_fields()}), framework
 
 

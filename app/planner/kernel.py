@@ -282,7 +282,8 @@ class Kernel:
         self.communicator = framework.communicator_bytes
         self.table_excess = table_excess(request)
         self.bucket = framework.bucket_bytes
-        self.unhidden = 1 - framework.overlap_dp
+        self.unhidden_each = 1 - framework.overlap_each
+        self.unhidden_step = 1 - framework.overlap_dp
         self.shared_costs = SharedCosts(request)
         self.exposed_pp = 1 - framework.overlap_pp
         self.uneven = framework.uneven_pipeline
@@ -525,10 +526,9 @@ class Kernel:
     def exposed(self, shared: SharedSeconds, *, microbatches: int, slowest: float) -> float:
         """Data-parallel seconds that compute does not hide, and the update. At least zero."""
         per_microbatch, per_step, update = shared
-        within, after = per_microbatch * self.unhidden, per_step * self.unhidden
-        within = max(within, per_microbatch - slowest)
+        within = max(per_microbatch * self.unhidden_each, per_microbatch - slowest)
         left = slowest - (per_microbatch - within)
-        after = max(after, per_step - left)
+        after = max(per_step * self.unhidden_step, per_step - left)
         return within * microbatches + after + update
 
     def states(self, precision: str, *, piped: bool, ranks: int) -> dict[str, StateBytes]:

@@ -1,10 +1,13 @@
 """Seconds of one optimizer step under a layout, term by term.
 
-A roofline by shape. A matrix product of m x k by k x n costs the sum of
+A matrix product of m x k by k x n costs the sum of
     2 m n k / (peak * gemm)                       arithmetic at the rate large products reach
-    (m k + k n + m n) * bytes / (hbm bandwidth)   operand traffic: what makes thin products slow
     2 * 128 * 256 * k * wave * SMs / peak / 2     on average half a last wave of 128 x 256 tiles
-so that, for a fixed sequence length, the time of a layer is affine in the tokens of a microbatch:
+Its operands load while others multiply: torch.mm reaches 80 % of an H100's peak with 1,024 to 2,048
+rows, where the sum of both would allow 55 % (stas00/ml-engineering, MAMF table). What moves through
+memory on its own, element-wise passes and gradients, comes on top.
+
+For a fixed sequence length the time of a layer is so affine in the tokens of a microbatch:
 `seconds = per_token * tokens + fixed`. That is what makes the search fast and its bounds sound.
 
 Symbols: T tokens of one microbatch on one rank, h hidden, f feed-forward, s sequence length.
@@ -30,8 +33,6 @@ from app.planner.request import PlanRequest, TimeSeconds
 
 TILE = 128 * 256
 """Output elements of one thread-block tile of a large 16-bit product on Ampere and later."""
-
-OPERAND_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
 
 
 HGX_GPUS = 8
@@ -78,7 +79,6 @@ class Rates:
     def __init__(self, request: PlanRequest, precision: str) -> None:
         gpu, efficiency = request.cluster.gpu, request.efficiency
         self.flop_per_second = gpu.peak_flop_per_second[precision] * efficiency.gemm[precision]
-        self.operand_bytes = OPERAND_BYTES[precision]
         self.bytes_per_second = gpu.hbm_bytes_per_second * efficiency.hbm
         self.half_wave = efficiency.wave * TILE * gpu.num_sms
 
@@ -89,11 +89,7 @@ def gemm(rates: Rates, *, n: float, k: float, share: float = 1.0) -> Affine:
     `share` is what it reaches of a plain product's arithmetic rate.
     """
     reached = rates.flop_per_second * share
-    operand, bandwidth = rates.operand_bytes, rates.bytes_per_second
-    return Affine(
-        2 * n * k / reached + (k * operand + n * SIXTEEN_BIT) / bandwidth,
-        k * n * operand / bandwidth + rates.half_wave * k / reached,
-    )
+    return Affine(2 * n * k / reached, rates.half_wave * k / reached)
 
 
 def attention_seconds_per_token(request: PlanRequest, layout: Degrees) -> float:
@@ -263,11 +259,15 @@ def layer_seconds(
 
 
 def accumulation(request: PlanRequest, layout: Degrees, *, routed: bool) -> Affine:
-    """Seconds in which one microbatch adds its gradients of one layer to those before."""
-    efficiency = request.efficiency
+    """Seconds in which one microbatch adds its gradients of one layer to those before.
+
+    Each is read and written once, in the width in which gradients are reduced.
+    Source: Megatron-LM `gradient_accumulation_fusion`: the product adds into the gradient buffer.
+    """
+    moved = 2 * request.framework.gradient_bytes
     dense, experts = layer_params(request.model, layout, routed=routed)
-    bandwidth = request.cluster.gpu.hbm_bytes_per_second * efficiency.hbm
-    return Affine(0.0, efficiency.accumulate_bytes * (dense + experts) / bandwidth)
+    bandwidth = request.cluster.gpu.hbm_bytes_per_second * request.efficiency.hbm
+    return Affine(0.0, moved * (dense + experts) / bandwidth)
 
 
 def head_seconds(request: PlanRequest, layout: Degrees) -> Affine:
@@ -698,7 +698,8 @@ def assemble(
         crossings = microbatches + layout.pp - 1
     dp = exposed_dp(
         shared,
-        overlap=framework.overlap_dp,
+        overlap_each=framework.overlap_each,
+        overlap_step=framework.overlap_dp,
         microbatch_seconds=slowest.total,
         microbatches=microbatches,
     )
@@ -726,7 +727,12 @@ def step_time(request: PlanRequest, layout: Layout) -> TimeSeconds:
 
 
 def exposed_dp(
-    shared: SharedSeconds, *, overlap: float, microbatch_seconds: float, microbatches: int
+    shared: SharedSeconds,
+    *,
+    overlap_each: float,
+    overlap_step: float,
+    microbatch_seconds: float,
+    microbatches: int,
 ) -> float:
     """Data-parallel seconds that do not hide behind compute.
 
@@ -734,7 +740,7 @@ def exposed_dp(
     one microbatch. So a longer microbatch never makes a shorter step.
     """
     per_microbatch, per_step, _ = shared
-    within = max(per_microbatch * (1 - overlap), per_microbatch - microbatch_seconds)
+    within = max(per_microbatch * (1 - overlap_each), per_microbatch - microbatch_seconds)
     left = microbatch_seconds - (per_microbatch - within)
-    after = max(per_step * (1 - overlap), per_step - left)
+    after = max(per_step * (1 - overlap_step), per_step - left)
     return within * microbatches + after

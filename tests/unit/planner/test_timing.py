@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.planner.memory import layer_params
 from app.planner.request import PlanRequest
 from app.planner.timing import (
     LayerSeconds,
@@ -15,6 +16,7 @@ from app.planner.timing import (
     block_seconds,
     ep_seconds_per_pass,
     exposed_dp,
+    gemm,
     launch_routed_seconds,
     layer_seconds,
     other_domains,
@@ -47,6 +49,25 @@ def test_gradients_are_added_once_a_microbatch_whatever_its_tokens() -> None:
     assert one.fixed > 3.9 * four.fixed
 
 
+def test_adding_a_gradient_reads_and_writes_it_once() -> None:
+    asked = request(framework="megatron")
+    wide = replace(asked, framework=replace(asked.framework, gradient_bytes=4.0))
+    narrow = replace(asked, framework=replace(asked.framework, gradient_bytes=2.0))
+    laid = layout(asked)
+    params = sum(layer_params(asked.model, laid, routed=False))
+    rate = asked.cluster.gpu.hbm_bytes_per_second * asked.efficiency.hbm
+    assert accumulation(narrow, laid, routed=False).fixed == pytest.approx(4 * params / rate)
+    assert accumulation(wide, laid, routed=False).fixed == pytest.approx(8 * params / rate)
+
+
+def test_operands_load_while_others_multiply() -> None:
+    """Half the memory bandwidth leaves a product as it is."""
+    asked = request(framework="megatron")
+    slow = replace(asked, efficiency=replace(asked.efficiency, hbm=asked.efficiency.hbm / 2))
+    products = [gemm(Rates(each, "bf16"), n=4096, k=4096).at(4096) for each in (asked, slow)]
+    assert products[0] == products[1]
+
+
 def test_frozen_weights_have_no_gradients_to_add() -> None:
     full, lora = request(framework="megatron"), request(framework="megatron", task="lora")
     added = accumulation(full, layout(full), routed=False).fixed
@@ -55,15 +76,21 @@ def test_frozen_weights_have_no_gradients_to_add() -> None:
 
 
 @pytest.mark.parametrize("microbatches", [1, 2, 8])
-@pytest.mark.parametrize("overlap", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("overlap", [(0.0, 0.0), (0.6, 0.6), (1.0, 1.0), (0.2, 0.9), (0.9, 0.2)])
 @pytest.mark.parametrize("shared", [(0.0, 5.0, 0.0), (4.0, 0.0, 0.0), (4.0, 5.0, 0.0)])
 def test_a_longer_microbatch_never_makes_a_shorter_step(
-    shared: SharedSeconds, overlap: float, microbatches: int
+    shared: SharedSeconds, overlap: tuple[float, float], microbatches: int
 ) -> None:
     """What one microbatch hides of its own traffic, it can't hide of the step's again."""
     steps = [
         seconds * microbatches
-        + exposed_dp(shared, overlap=overlap, microbatch_seconds=seconds, microbatches=microbatches)
+        + exposed_dp(
+            shared,
+            overlap_each=overlap[0],
+            overlap_step=overlap[1],
+            microbatch_seconds=seconds,
+            microbatches=microbatches,
+        )
         for seconds in (0.0, 1.0, 3.9, 4.1, 6.0, 8.9, 9.1, 20.0)
     ]
     assert steps == sorted(steps)
