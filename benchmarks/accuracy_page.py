@@ -61,7 +61,7 @@ UNEXPLAINED = """## What we can't explain
   20 % faster than constants fitted to Megatron-DeepSpeed say, on the same GPUs: their matrix rate
   and exposed launches are constants of `megatron-lm-2022`, everything else it shares with
   `megatron-deepspeed`. A microbatch of BigScience's log has a cost that its tokens don't explain
-  (mb 1 to 8: 274 to 215 ms a sequence); adding gradients (some 7 bytes a parameter) is a third of
+  (mb 1 to 8: 274 to 215 ms a sequence); adding gradients (8 bytes a parameter) is a third of
   it. Tried without gain: gradients that cross a stage boundary whole, as DeepSpeed sends them. The
   log itself moved by 1 to 5 % when a PCIe fault of the nodes was found.
 - **vTrain, TP 8 with a microbatch of one.** Slower in absolute terms than with two (245 against

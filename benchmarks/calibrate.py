@@ -101,7 +101,11 @@ EXTRA: Mapping[str, Mapping[str, Constant]] = {
         "!overlap_tp": c(0, 1, 0.5, 0.1),
         "!overlap_pp": c(0, 1, 0.5, 0.3),
     },
-    "fsdp": {**MOE, "cp_attention": c(0, 1.5, 0.3, 0.2)},
+    "fsdp": {
+        **MOE,
+        "cp_attention": c(0, 1.5, 0.3, 0.2),
+        "intra_link": c(0.3, 1, 0.75, 0.05),
+    },
     "deepspeed": {"gathers_per_layer": c(1, 20, 6, 4)},
     "megatron-deepspeed": {
         "launch_seconds": c(1e-5, 3e-3, 8e-4, 4e-4),
@@ -137,6 +141,7 @@ GEMM_SPREAD: Mapping[str, float] = {"megatron": 0.05}
 SIBLING: Mapping[str, str] = {
     "megatron-2025": "megatron",
     "megatron-lm-2022": "megatron-deepspeed",
+    "maxtext": "fsdp",
 }
 """Profiles that share every constant of another but their `OWN`."""
 OWN: Mapping[str, Mapping[str, Constant]] = {
@@ -145,9 +150,14 @@ OWN: Mapping[str, Mapping[str, Constant]] = {
         "@ampere:gemm.fp16": c(0.2, 0.95, 0.85, 0.1),
         "launch_exposed": c(0, 1, 0.2, 0.2),
     },
+    "maxtext": {
+        "@hopper:gemm.bf16": c(0.2, 0.95, 0.8, 0.1),
+        "@hopper:gemm.fp8": c(0.2, 0.95, 0.7, 0.1),
+    },
 }
 """What a sibling does otherwise. Megatron-Core fused the permutation of routed tokens in 2026.
-NVIDIA's own runs of Megatron-LM (Selene) do the same products faster than Megatron-DeepSpeed's."""
+NVIDIA's own runs of Megatron-LM (Selene) do the same products faster than Megatron-DeepSpeed's, and
+XLA faster than PyTorch."""
 
 FIXED: Mapping[str, Mapping[str, float]] = {
     "megatron-deepspeed": {"!overlap_tp": 0.0, "!overlap_pp": 0.0},

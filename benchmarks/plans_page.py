@@ -67,6 +67,9 @@ LIMITS_TEXT = """Why they differ, by kind:
 - **Experts inside a node may be too cheap, across nodes too dear.** The measured column of
   Qwen3-235B on 256 H100 above has the four layouts of NVIDIA's model zoo: experts across nodes beat
   those inside a node with a pipeline.
+- **Tried, and left out.** Gathers of tensor parallelism in 8 bits, as Transformer Engine sends them
+  (step times 0.03 points closer, no recipe more within 5 %); passes over memory for 8-bit casts (no
+  gain); rows rounded up per expert instead of half a wave (MoE 0.2 points worse).
 - **Recomputation by module.** Recipes of MoE models recompute some modules of a layer; a profile
   has one `selective`, which holds more than DeepSeek's does.
 """

@@ -4,7 +4,8 @@ An empty cell was not stated; what is assumed then is said here, once, for all r
 
 - software that a row names is the profile that `PROFILES` gives it; Megatron-Core of 2025 and
   before (NeMo, dgxc-benchmarking, Megatron-Bridge containers before 26.06) is a profile of its own;
-- recomputation not stated is `selective` for torchtitan, else `none`. Megatron-Bridge rows took it
+- recomputation not stated is `selective` for torchtitan and MaxText (the remat policies of
+  dgxc-benchmarking keep every product but gate and up), else `none`. Megatron-Bridge rows took it
   from the recipes of 2026: containers of 2025 count as not stated;
 - a local batch under a torchtitan pipeline is cut into `pp` microbatches;
 - sharding not stated is the profile's own, except vTrain's runs (plain data parallelism); sequence
@@ -38,15 +39,16 @@ from app.planner.request import PlanRequest, Workload
 Row = Mapping[str, str]
 
 PROFILES: tuple[tuple[str, str], ...] = (
-    (r"^(torchtitan|torchtune|litgpt|PyTorch FSDP|NeMo AutoModel|MaxText)", "fsdp"),
+    (r"^(torchtitan|torchtune|litgpt|PyTorch FSDP|NeMo AutoModel)", "fsdp"),
+    (r"^MaxText", "maxtext"),
     (r"^Composer", "composer"),
     (r"^Megatron-DeepSpeed|^Megatron \+ Deepspeed", "megatron-deepspeed"),
     (r"^Megatron-LM", "megatron-lm-2022"),
     (r"^Megatron-SWIFT|^Megatron-|^NeMo|^Primus|^Skywork|^HAI-LLM", "megatron"),
     (r"[Dd]eep[Ss]peed|^InternEvo|^Colossal", "deepspeed"),
 )
-"""Software by the start of its name, the first match counts. MaxText shards like FSDP, InternEvo
-and Colossal-AI like ZeRO."""
+"""Software by the start of its name, the first match counts. InternEvo and Colossal-AI shard like
+ZeRO."""
 
 GPUS: Mapping[str, str] = {
     "A100": "A100-SXM4-80GB",
@@ -407,7 +409,9 @@ def recompute_kind(row: Row) -> str:
     if "AC per default recipe" in row["notes"]:
         return "full"
     stated = re.match(r"none|selective|full", row["recompute"])
-    return stated.group(0) if stated else ""
+    if stated:
+        return stated.group(0)
+    return "selective" if row["framework"].startswith("MaxText") else ""
 
 
 IN_BACKWARD = "an optimizer inside the backward pass: in no profile"

@@ -61,7 +61,7 @@ class Question:
             "--framework",
             _WORK,
             "fsdp (default), fsdp-2024, composer, deepspeed, megatron, megatron-2025, "
-            "megatron-deepspeed or megatron-lm-2022.",
+            "megatron-deepspeed, megatron-lm-2022 or maxtext.",
         ),
     ] = None
     sequence_length: Annotated[

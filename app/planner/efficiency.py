@@ -13,9 +13,9 @@ from dataclasses import dataclass
 class Efficiency:
     """Calibration of one software profile on one GPU type. Fractions are of the datasheet peak.
 
-    `gemm[precision]` is the fraction of peak a large matrix product reaches, and `wave` (0 to 1) how
-    much of the last-wave loss of 128 x 256 tiles over the SMs is felt. `hbm` is the fraction of the
-    memory bandwidth that passes over memory reach.
+    `gemm[precision]` is the fraction of peak a large matrix product reaches, and `wave` (0 to 1)
+    how much of the last-wave loss of 128 x 256 tiles over the SMs is felt. `hbm` is the fraction of
+    the memory bandwidth that passes over memory reach.
     `attention` is the fraction of the 16-bit peak of a fused kernel at long sequence and head size
     128; shorter sequences lose `attention_half_length / (s + attention_half_length)` and smaller
     heads `(d / 128) ** attention_head_exponent`.
@@ -27,7 +27,7 @@ class Efficiency:
     `launch_seconds` is host time per layer and microbatch pass, `launch_routed_seconds` what an MoE
     layer adds to it (`launch_captured` of that where CUDA graphs replay the layer),
     `launch_collective_seconds` a tensor-parallel collective: a floor under compute and its traffic.
-    `launch_exposed` of the first shows even when compute covers it, in stacks of many small kernels.
+    `launch_exposed` of the first shows even when compute covers it: in stacks of small kernels.
     `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach
     (`exchange_link` all-to-alls between domains), and a hop takes `latency_factor` times the link's
     latency. `gathers_per_layer` is how many collectives gather one layer under ZeRO-3.

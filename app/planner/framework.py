@@ -79,10 +79,10 @@ class FrameworkProfile:
     the allocator), `host_factor` (host bytes per offloaded byte), `loading_bytes` (host bytes per
     parameter in which every rank loads weights that are not sharded, when it offloads).
     What it sends: `gradient_bytes` and `parameter_bytes` per parameter on the wire,
-    `reduce_every_microbatch` (at every microbatch rather than once a step), and the shares of traffic
-    that hide behind compute: `overlap_each` of what every microbatch sends (ZeRO-3's gathers run
-    ahead of their layers), `overlap_dp` of what is sent once a step, `overlap_tp`, `overlap_ep`,
-    `overlap_pp`.
+    `reduce_every_microbatch` (at every microbatch rather than once a step), and the shares of
+    traffic that hide behind compute: `overlap_each` of what every microbatch sends (ZeRO-3's
+    gathers run ahead of their layers), `overlap_dp` of what is sent once a step, `overlap_tp`,
+    `overlap_ep`, `overlap_pp`.
     `captures_routed` says where CUDA graphs replay MoE layers: never, on NVL72 alone, always.
     `efficiency` names its calibration.
     """
