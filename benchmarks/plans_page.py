@@ -66,7 +66,12 @@ LIMITS_TEXT = """Why they differ, by kind:
   for Llama 3 70B in fp8 with TP 4 and 509 with TP 8 on the same 32 GPUs (skill-0001, skill-0003).
 - **Experts inside a node may be too cheap, across nodes too dear.** The measured column of
   Qwen3-235B on 256 H100 above has the four layouts of NVIDIA's model zoo: experts across nodes beat
-  those inside a node with a pipeline.
+  those inside a node with a pipeline. Tried without gain: an all-to-all of 2025 that sends every
+  copy and one of 2026 that sends one a node, both near the 43 to 58 of 50 GB/s that DeepEP
+  publishes. MoE runs came out a point further off, and fewer recipes within 5 %; the 15 runs that
+  cross nodes are too few to tell.
+- **torchtitan's 405B in 8 stages** has as many microbatches as stages. Our clock reads those steps
+  to 8 %, so the bubble is real; what is ours is a layout without stages.
 - **Tried, and left out.** Gathers of tensor parallelism in 8 bits, as Transformer Engine sends them
   (step times 0.03 points closer, no recipe more within 5 %); passes over memory for 8-bit casts (no
   gain); rows rounded up per expert instead of half a wave (MoE 0.2 points worse).
