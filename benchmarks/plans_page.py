@@ -71,7 +71,7 @@ LIMITS_TEXT = """Why they differ, by kind:
   publishes. MoE runs came out a point further off, and fewer recipes within 5 %; the 15 runs that
   cross nodes are too few to tell.
 - **torchtitan's 405B in 8 stages** has as many microbatches as stages. Our clock reads those steps
-  to 8 %, so the bubble is real; what is ours is a layout without stages.
+  to 5 %, so the bubble is real; what is ours is a layout without stages.
 - **Tried, and left out.** Gathers of tensor parallelism in 8 bits, as Transformer Engine sends them
   (step times 0.03 points closer, no recipe more within 5 %); passes over memory for 8-bit casts (no
   gain); rows rounded up per expert instead of half a wave (MoE 0.2 points worse).
