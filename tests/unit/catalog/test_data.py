@@ -10,7 +10,7 @@ from app.planner.hardware import PRECISIONS
 
 CATALOG = load_catalog()
 LABELS = list(csv.DictReader((DATA / "labels.csv").read_text().splitlines()))
-FIRST = ["llama-3-8b", "llama-3-1b", "mistral-7b", "qwen2.5-7b", "qwen3-8b", "gemma-2-9b"]
+FIRST = ["llama-3-8b", "llama-3.1-8b", "llama-3-1b", "mistral-7b", "qwen2.5-7b", "qwen3-8b"]
 REFERENCE_MODELS = [
     "llama-3-405b",
     "llama-3-70b",

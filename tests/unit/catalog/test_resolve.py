@@ -2,6 +2,7 @@ import json
 import math
 from cProfile import Profile
 from dataclasses import fields as fields_of
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,9 @@ def errors(**fields) -> dict[str, str]:
         ("llama-3-70b", "llama-3-70b"),
         ("Llama-3-70B", "llama-3-70b"),
         ("llama3_70b", "llama-3-70b"),
-        ("meta-llama/Llama-3.1-70B", "llama-3-70b"),
-        ("Llama-3.1-70B", "llama-3-70b"),
+        ("meta-llama/Meta-Llama-3-70B", "llama-3-70b"),
+        ("meta-llama/Llama-3.1-70B", "llama-3.1-70b"),
+        ("Llama-3.3-70B", "llama-3.1-70b"),
         ("llama-3.1-405b", "llama-3-405b"),
         ("Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"),
         ("deepseek-r1", "deepseek-v3"),
@@ -54,6 +56,22 @@ def errors(**fields) -> dict[str, str]:
 )
 def test_a_models_name_may_be_spelled_freely(name, model):
     assert resolved(model=name).model.name == model
+
+
+@pytest.mark.parametrize("size", ["8b", "70b"])
+def test_llama_3_1_differs_from_llama_3_in_its_positions_alone(size):
+    old, new = resolved(model=f"llama-3-{size}"), resolved(model=f"llama-3.1-{size}")
+    assert new.model.max_sequence_length == 131_072
+    assert old.model == replace(new.model, name=old.model.name, max_sequence_length=8192)
+    assert new.workload == old.workload
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "llama-3.2-1b", "llama-3.2-3b"]
+)
+def test_llama_3_1_and_later_have_131072_positions(name):
+    assert "positions" not in " ".join(resolved(model=name, sequence_length=131_072).assumptions)
+    assert "131072 positions" in " ".join(resolved(model=name, sequence_length=131_073).assumptions)
 
 
 @pytest.mark.parametrize("name", ["llama-3-71b", "", " ", "x" * 10**6])
