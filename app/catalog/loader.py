@@ -83,6 +83,14 @@ class Catalog:
         found = self.gpu_in(labels)
         return found.gpu if isinstance(found, ResolvedGpu) else None
 
+    def label_of(self, spelling: str | None, gpu: str) -> tuple[str, str] | None:
+        """The node label that finds the GPU `gpu`: `spelling` where it is one, else the best known.
+
+        `None` where no label is known.
+        """
+        typed = self.facts.gpu_index.label_of(spelling) if spelling else None
+        return typed or self.gpu_labels.get(gpu)
+
     def resolve(
         self, intent: TrainIntent, *, allowed_precisions: tuple[Precision, ...] = ("bf16", "fp16")
     ) -> PlanRequest | Unresolved:

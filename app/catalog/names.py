@@ -144,13 +144,17 @@ class GpuIndex:
         instances: Mapping[str, Instance],
     ) -> None:
         self._entries = entries
+        self._catalog_names = frozenset(map(plain, entries))
         self._whole = {
             name: ResolvedGpu(gpu=entry.gpu, entry=entry) for name, entry in entries.items()
         }
         self._keyed: dict[tuple[str, str], _Meaning] = {}
+        self._labels: dict[str, tuple[str, str]] = {}
         for label in labels:
             if label.reads in {"gpu", "ambiguous", "unsupported"}:
                 self._keyed[label.key, plain(label.value)] = _meaning(label)
+            if label.reads == "gpu" and label.key:
+                self._labels.setdefault(plain(label.value), (label.key, label.value))
         for instance in instances.values():
             self._keyed[INSTANCE_TYPE_KEY, plain(instance.name)] = _Meaning(gpu=instance.gpu)
         self._anywhere = self._spellings()
@@ -202,6 +206,17 @@ class GpuIndex:
         return Unknown(
             name=name, nearest=meaning.candidates, reason=meaning.reason, ambiguous=several
         )
+
+    def label_of(self, name: str) -> tuple[str, str] | None:
+        """The node label, key and value, whose value `name` is; `None` for a name of the catalog.
+
+        The suffix of a slice or a shared GPU stays.
+        """
+        match = _SUFFIXES.fullmatch(name.strip()) if len(name) <= MAX_NAME_CHARACTERS else None
+        if match is None or plain(match["base"]) in self._catalog_names:
+            return None
+        label = self._labels.get(plain(match["base"]))
+        return label and (label[0], label[1] + name.strip()[match.end("base") :])
 
     def near(self, name: str) -> tuple[str, ...]:
         """The catalog's GPUs most like `name`, by any spelling."""

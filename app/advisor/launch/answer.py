@@ -60,7 +60,8 @@ def answer_launch(body: Any, desk: Desk) -> LaunchAnswer | Refusal:
         )
     if isinstance(judged, Refusal):
         return judged
-    return _rendered(launcher, Setup(request=request, estimate=judged))
+    label = desk.catalog.label_of(question.intent.gpu, request.cluster.gpu.name)
+    return _rendered(launcher, Setup(request=request, estimate=judged, node_label=label))
 
 
 def _launcher(body: Any) -> Launcher | Refusal:

@@ -11,15 +11,33 @@ from app.advisor.launch.setup import File, Launch, Setup
 from app.trainjobs import labels
 from app.trainjobs.vsr import model_spec_of
 
-GPU_LABEL = "nvidia.com/gpu.product"
+INSTANCE_LABEL = "node.kubernetes.io/instance-type"
+PRODUCT_LABELS = {"AMD": "amd.com/gpu.product-name"}
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+KNOWN = "the node selector must be a label of your nodes"
 
 
 def selector(setup: Setup) -> dict[str, str]:
-    """The node label that finds the machines."""
+    """The node label that finds the machines; where none is known, the GPU's name holds its place.
+
+    Admission reads that name as it reads a label.
+    """
     cluster = setup.request.cluster
     if cluster.instance_type:
-        return {"node.kubernetes.io/instance-type": cluster.instance_type}
-    return {GPU_LABEL: cluster.gpu.name}
+        return {INSTANCE_LABEL: cluster.instance_type}
+    gpu = cluster.gpu
+    held = (PRODUCT_LABELS.get(gpu.vendor.upper(), PRODUCT_LABEL), gpu.name)
+    return dict([setup.node_label or held])
+
+
+def _selector_note(setup: Setup) -> str:
+    cluster = setup.request.cluster
+    if cluster.instance_type or setup.node_label:
+        return KNOWN
+    return (
+        f"no node label of {cluster.gpu.name} is known: its name holds the place in the node "
+        "selector; write the label of your nodes"
+    )
 
 
 def trainjob(setup: Setup) -> dict[str, Any]:
@@ -73,10 +91,15 @@ def trainjob(setup: Setup) -> dict[str, Any]:
     }
 
 
+def _of_megatron(setup: Setup) -> bool:
+    """Whether the program is Megatron's, whose arguments describe the model."""
+    return setup.request.framework.name.startswith("megatron")
+
+
 def _arguments(setup: Setup) -> tuple[list[str], list[str]]:
     """Program and flags by software profile."""
     profile = setup.request.framework.name
-    if profile.startswith("megatron"):
+    if _of_megatron(setup):
         lines = (*megatron.model_arguments(setup), *megatron.parallel_arguments(setup))
         return ["/opt/megatron-lm/pretrain_gpt.py"], list(lines)
     if profile.startswith("fsdp") and setup.layout.precision in torchtitan.CONVERTERS:
@@ -134,19 +157,19 @@ def render_trainjob(setup: Setup) -> Launch:
     """The manifest of our own API."""
     return _manifest(
         trainjob(setup),
-        ("set image, command and storagePath; the node selector must be a label of your nodes",),
+        (f"set image, command and storagePath; {_selector_note(setup)}",),
     )
 
 
 def render_kubeflow(setup: Setup) -> Launch:
     """The manifest of Kubeflow Trainer."""
-    return _manifest(
-        kubeflow(setup),
+    notes = [
+        f"set the image; {_selector_note(setup)}",
         (
-            "set the image; the node selector must be a label of your nodes",
-            (
-                "on Trainer 2.1 write podTemplateOverrides in place of runtimePatches, on 2.0 "
-                "podSpecOverrides"
-            ),
+            "on Trainer 2.1 write podTemplateOverrides in place of runtimePatches, on 2.0 "
+            "podSpecOverrides"
         ),
-    )
+    ]
+    if _of_megatron(setup):
+        notes.append(megatron.NOT_WRITTEN)
+    return _manifest(kubeflow(setup), tuple(notes))

@@ -22,6 +22,12 @@ PRECISION_FLAGS: Final = {
 NARROW: Final = frozenset({"fp8", "mxfp8", "nvfp4"})
 """Numerics whose plan counts weights kept narrow and gradients reduced in 16 bits, as NVIDIA's own
 recipes train: without these flags weights are held twice and gradients in fp32."""
+NOT_WRITTEN: Final = (
+    "the arguments hold what the plan depends on; add the rest of the model from its config.json: "
+    "--rotary-base (rope_theta; Llama 3 has 500000, Megatron takes 10000 without it), "
+    "--use-rope-scaling with --rope-scaling-factor (8 for Llama 3.1), --norm-epsilon, "
+    "--qk-layernorm, --window-size"
+)
 RECOMPUTED_MODULES: Final = ("layernorm", "moe_act")
 """What `selective` recomputes in the memory of a plan; Megatron's default is unfused attention."""
 BRIDGE_PRECISION: Final = {
@@ -186,6 +192,7 @@ def render(setup: Setup) -> Launch:
     lines = (*model_arguments(setup), *parallel_arguments(setup))
     file = File(name="megatron.args", language="text", content="\n".join(lines) + "\n")
     notes = [
+        NOT_WRITTEN,
         (
             "add data, tokenizer, learning rate and length: --data-path, --tokenizer-type, --lr, "
             "--train-iters; --mock-data --tokenizer-type=NullTokenizer tries the layout alone"

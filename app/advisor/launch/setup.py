@@ -15,10 +15,11 @@ from app.planner.request import Estimate, PlanRequest, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A judged layout of a job."""
+    """A judged layout of a job. `node_label` finds its nodes, `None` where none is known."""
 
     request: PlanRequest
     estimate: Estimate
+    node_label: tuple[str, str] | None = None
 
     @property
     def layout(self) -> Layout:

@@ -260,3 +260,40 @@ def test_the_rule_of_thumb_goes_by_size(params: float, rule: str) -> None:
 def test_the_table_names_profiles_of_the_catalog() -> None:
     for launcher in LAUNCHERS.values():
         assert set(launcher.profiles) <= set(DESK.catalog.frameworks)
+
+
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [
+        ({"gpu": "H100-SXM5-80GB"}, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}),
+        ({"gpu": "NVIDIA-H100-80GB-HBM3"}, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}),
+        (
+            {"gpu": "nvidia-h100-mega-80gb"},
+            {"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"},
+        ),
+        ({"gpu": "L40S", "model": "llama-3-1b"}, {"nvidia.com/gpu.product": "NVIDIA-L40S"}),
+        ({"gpu": "MI300X"}, {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}),
+        ({"instance_type": "p5.48xlarge"}, {"node.kubernetes.io/instance-type": "p5.48xlarge"}),
+    ],
+)
+def test_a_manifest_selects_nodes_by_a_label_they_have(
+    body: dict[str, Any], label: dict[str, str]
+) -> None:
+    job = yaml.safe_load(content("trainjob", {"model": "llama-3-8b"} | body))
+    assert job["spec"]["nodeSelector"] == label
+
+
+@pytest.mark.parametrize("launcher", ["megatron-lm", "kubeflow"])
+def test_megatron_says_which_arguments_of_the_model_are_left_out(launcher: str) -> None:
+    body = SMALL | {"framework": "megatron"}
+    (note,) = (one for one in launched(launcher, body)["notes"] if "--rotary-base" in one)
+    left_out = {word.strip("(),.") for word in note.split() if word.startswith("--")}
+    assert {one.removeprefix("--") for one in left_out} <= {
+        one.removeprefix("--") for one in names("megatron-lm")
+    }
+    assert not left_out & options(content("megatron-lm", body))
+
+
+def test_a_gpu_without_a_known_label_says_so() -> None:
+    answer = launched("kubeflow", {"model": "llama-3-1b", "gpu": "RTX-2080Ti"})
+    assert "no node label of RTX-2080Ti is known" in answer["notes"][0]
