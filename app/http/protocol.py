@@ -57,15 +57,17 @@ class OneWrite(asyncio.Transport):
 class PatientProtocol(HttpToolsProtocol):
     """Waits for a first request as long as for a next one, and for headers `header_limit_seconds`.
 
-    Without this a client that opens connections and says nothing keeps them for ever. An answer is
-    written at once, with its head.
+    Without this a client that opens connections and says nothing keeps them for ever. What comes
+    between bodies is bounded: headers, and the fields behind a chunked body, which are no headers.
+    An answer is written at once, with its head.
     """
 
     header_limit_seconds: ClassVar[float] = 10.0
     header_limit_bytes: ClassVar[int] = 65_536
     _header_timer: asyncio.TimerHandle | None = None
-    _header_bytes: int = 0
+    _idle_bytes: int = 0
     _in_headers: bool = False
+    _advanced: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as upstream
         """Start waiting for the first request."""
@@ -81,16 +83,17 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count what arrives before the headers end, so that they cannot fill the memory."""
-        self._header_bytes = self._header_bytes + len(data) if self._in_headers else 0
-        if self._header_bytes > self.header_limit_bytes:
-            if not self.transport.is_closing():
-                message = f"the headers must take at most {self.header_limit_bytes} bytes"
-                self._refuse(
-                    b"431 Request Header Fields Too Large", error_body("headers_too_large", message)
-                )
+        """Count what ends no headers and brings no body, so that it cannot fill the memory."""
+        if self.transport.is_closing():
             return
+        self._advanced = False
         super().data_received(data)
+        self._idle_bytes = 0 if self._advanced else self._idle_bytes + len(data)
+        if self._idle_bytes > self.header_limit_bytes and not self.transport.is_closing():
+            message = f"the headers must take at most {self.header_limit_bytes} bytes"
+            self._refuse(
+                b"431 Request Header Fields Too Large", error_body("headers_too_large", message)
+            )
         # Headers nearly always come whole; only for those that don't is there a timer.
         if self._in_headers and self._header_timer is None and not self.transport.is_closing():
             self._header_timer = self.loop.call_later(self.header_limit_seconds, self._give_up)
@@ -103,10 +106,20 @@ class PatientProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The headers are here."""
         self._in_headers = False
+        self._advanced = True
         self._stop_header_timer()
         super().on_headers_complete()
+        self.headers = []  # for fields behind the body, which are none (RFC 9110, 6.5.1)
+        # Nobody upgrades, and the parser reads nothing behind such a request.
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD":  # whose answer is a head alone
             self.cycle.transport = OneWrite(self.transport)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body is here."""
+        self._advanced = True
+        super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""

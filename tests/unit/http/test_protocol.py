@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from uvicorn.server import ServerState
 from app.http.protocol import PatientProtocol
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
 EXPECT = b"Expect: 100-continue\r\n"
 HEAD_ONLY = b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -102,3 +104,52 @@ def test_half_an_answer_is_written_before_the_connection_is_cut() -> None:
     cut = answered(POST + b"\r\nok", app=half)
     assert cut.writes[0].startswith(b"HTTP/1.1 200 OK\r\n")
     assert cut.closed
+
+
+PIECE = b"a" * 16_384
+PIECES = 2 * PatientProtocol.header_limit_bytes // len(PIECE)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"POST / HTTP/1.1\r\nX: ",
+        CHUNKED + b"0\r\nX: ",
+        CHUNKED + b"5;",
+        POST + b"\r\nok" + POST + b"X: ",
+    ],
+    ids=["header", "field behind the body", "chunk", "header of the second"],
+)
+def test_what_is_no_body_is_bounded_wherever_it_comes(start: bytes) -> None:
+    """The parser keeps a field until it ends."""
+    written = answered(start, *[PIECE] * PIECES)
+    assert written.writes[-1].startswith(b"HTTP/1.1 431 ")
+    assert written.closed
+
+
+def test_a_body_in_many_pieces_is_no_header() -> None:
+    chunk = b"%x\r\n" % len(PIECE) + PIECE + b"\r\n"
+    for pieces in (
+        [chunk] * PIECES,
+        [part for _ in range(PIECES) for part in (b"4000\r\n", PIECE, b"\r\n")],
+    ):
+        (answer,) = answered(CHUNKED, *pieces, b"0\r\n\r\n").writes
+        assert answer.endswith(b"ok" + PIECE * PIECES)
+
+
+def test_fields_behind_the_body_are_no_headers() -> None:
+    async def named(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive).body()
+        names = b" ".join(name for name, _ in scope["headers"])
+        await Response(names)(scope, receive, send)
+
+    (answer,) = answered(CHUNKED + b"0\r\nContent-Type: x\r\n\r\n", app=named).writes
+    assert answer.endswith(b"\r\n\r\nhost transfer-encoding")
+
+
+def test_a_connection_nobody_upgrades_ends_with_its_answer() -> None:
+    """The parser would read no request behind it: its client would wait for ever."""
+    upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    written = answered(upgrade, POST + b"\r\nok")
+    assert b"connection: close\r\n" in written.writes[0]
+    assert (len(written.writes), written.closed) == (1, True)
