@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.admission.decision import Decision
-from app.admission.judge import Judge, Resolve
+from app.admission.judge import Judge, Resolve, assumed_training
 from app.admission.review import Review, deciding, whole
 from app.planner.explain import headline
 from app.planner.hardware import Gpu
 from app.planner.intent import FieldError, Unresolved
+from app.planner.refuse import OFFLOAD_REMEDY, OPTIMIZER_REMEDY
 from app.planner.request import NoFeasiblePlan, Plan, Planner, Stop, never
+from app.trainjobs import labels
 from app.trainjobs.adapter import (
     Adapter,
     CollectiveContext,
@@ -33,6 +35,11 @@ __all__ = ["Decision", "Deps", "dispatch_table", "mutate", "validate"]
 
 FALLBACK_PRECISION: Final = "bf16"
 SHOWN_CHARACTERS: Final = 40
+SAID_BY: Final[Mapping[str, str]] = {
+    OFFLOAD_REMEDY: f"{labels.OFFLOAD}: optimizer",
+    OPTIMIZER_REMEDY: f"{labels.OPTIMIZER}: adamw_8bit",
+}
+"""Remedies a job asks for by an annotation, and the annotation."""
 
 GroupVersionResource = tuple[str, str, str]
 
@@ -215,7 +222,8 @@ def infeasible(answer: NoFeasiblePlan) -> Decision:
     """Refused because nothing fits: why, by how much, and what would fit."""
     cluster = answer.request.cluster
     where = f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu.name}"
-    sentences = (*answer.reasons, *answer.remedies)
+    assumed = assumed_training(answer.request) if answer.nearest is not None else ()
+    sentences = (*answer.reasons, *assumed, *map(said_how, answer.remedies))
     return Decision(
         outcome="denied",
         reason="infeasible",
@@ -223,6 +231,12 @@ def infeasible(answer: NoFeasiblePlan) -> Decision:
         message="; ".join((f"no plan for {answer.request.model.name} on {where}", *sentences)),
         plan=answer,
     )
+
+
+def said_how(remedy: str) -> str:
+    """A remedy, with the annotation that asks for it where there is one."""
+    said_by = SAID_BY.get(remedy)
+    return f"{remedy} (annotation `{said_by}`)" if said_by else remedy
 
 
 def validate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:

@@ -7,7 +7,7 @@ if it is so under every reading of what it does not say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Protocol
@@ -17,11 +17,13 @@ from app.planner.explain import TIME_WORDS, gib, largest_terms
 from app.planner.intent import FieldError, TrainIntent, Unresolved
 from app.planner.legality import uneven_stages, violations
 from app.planner.request import Estimate, PlanRequest, Violation
+from app.trainjobs import labels
 from app.trainjobs.adapter import DeclaredLayout
 
 Resolve = Callable[[TrainIntent], PlanRequest | Unresolved]
 
-NEAR_THE_LIMIT: Final = 0.9
+OPEN: Final = ("recompute", "sharding")
+"""Layout fields a job may leave open, in the words of its own options."""
 COMMUNICATION_BOUND: Final = 0.5
 DEGREES_RULE: Final = "degrees multiply to the GPUs"
 ASSUMED_BY_RULE: Final[Mapping[str, str]] = {
@@ -97,8 +99,8 @@ def judged(declared: DeclaredLayout, resolve: Resolve, *, known: Collection[str]
     readable = [each for each in readings(request, declared) if each.memory.total > 0]
     if readable and not any(each.rule == DEGREES_RULE for each in stated.violations):
         leanest = min(readable, key=lambda each: each.memory.total)
-        errors.extend(memory_errors(leanest, declared))
-        warnings.extend(memory_warnings(readable[0], leanest))
+        errors.extend(memory_errors(leanest, declared, request))
+        warnings.extend(memory_warnings(readable, leanest))
         warnings.extend(speed_warnings(readable[0]))
     return Verdict(errors=tuple(errors), warnings=tuple(warnings))
 
@@ -187,38 +189,67 @@ def with_stages(request: PlanRequest, fields: Mapping[str, Any]) -> dict[str, An
     return {**spelled, **fields}
 
 
-def memory_errors(leanest: Estimate, declared: DeclaredLayout) -> Iterator[FieldError]:
-    """The job is over the card under every reading."""
-    total, card = leanest.memory.total, leanest.gpu_memory_bytes
-    if total <= card:
+def assumed_training(request: PlanRequest) -> Iterator[str]:
+    """What a job that says nothing else is counted as, and how it says otherwise."""
+    work = request.workload
+    if work.task == "pretrain" and work.optimizer == "adamw":
+        yield f"assuming full training with AdamW; annotation `{labels.TASK}: lora` says otherwise"
+
+
+def usable_words(judged: Estimate) -> str:
+    """The memory that is counted against: what a plan may use, and what of the card stays free."""
+    limit, card = judged.limit_bytes, judged.gpu_memory_bytes
+    return f"{gib(limit)} GiB usable ({gib(card)} less the {1 - limit / card:.0%} that stay free)"
+
+
+def memory_errors(
+    leanest: Estimate, declared: DeclaredLayout, request: PlanRequest
+) -> Iterator[FieldError]:
+    """The job is over the card under every reading: what a plan leaves free, a job may use."""
+    total = leanest.memory.total
+    if total <= leanest.gpu_memory_bytes:
         return
+    said = (
+        f"one GPU would hold {gib(total)} GiB of the {usable_words(leanest)}, "
+        f"{gib(total - leanest.limit_bytes)} GiB too much with recompute "
+        f"{leanest.layout.recompute} and sharding {leanest.layout.sharding}; use more GPUs, a "
+        f"higher degree, a smaller microbatch"
+        f"{'' if leanest.layout.recompute == 'full' else ' or recomputation'}"
+    )
     yield FieldError(
         path=declared.paths.get("tp", "tp"),
         value=declared.fields.get("tp", ""),
-        message=(
-            f"one GPU would hold {gib(total)} GiB and has {gib(card)} GiB, "
-            f"{gib(total - card)} GiB too much with recompute {leanest.layout.recompute} and "
-            f"sharding {leanest.layout.sharding}; use more GPUs, a higher degree, a smaller "
-            f"microbatch{'' if leanest.layout.recompute == 'full' else ' or recomputation'}"
-        ),
+        message="; ".join((said, *assumed_training(request))),
     )
 
 
-def memory_warnings(plain: Estimate, leanest: Estimate) -> Iterator[str]:
-    """The job fits, but not in every reading or not by much."""
+def memory_warnings(readable: Sequence[Estimate], leanest: Estimate) -> Iterator[str]:
+    """The job fits, but not in every reading or not in what a plan may use. `readable[0]` is it."""
+    plain = readable[0]
     total, card = plain.memory.total, plain.gpu_memory_bytes
-    if leanest.memory.total > card:
+    if leanest.memory.total > card or total <= plain.limit_bytes:
         return
-    if total > card:
-        yield (
-            f"needs {gib(total)} of {gib(card)} GiB per GPU unless it runs with "
-            f"recompute {leanest.layout.recompute} and sharding {leanest.layout.sharding} "
-            f"({gib(leanest.memory.total)} GiB)"
-        )
-    elif total > NEAR_THE_LIMIT * card:
-        yield (
-            f"close to the card: about {gib(total)} of {gib(card)} GiB per GPU ({total / card:.0%})"
-        )
+    needs = f"needs {gib(total)} of the {usable_words(plain)} per GPU"
+    fitting = [
+        each
+        for each in readable
+        if each.memory.total <= each.limit_bytes and len(each.violations) <= len(plain.violations)
+    ]
+    if not fitting:
+        yield f"{needs}, at least {gib(leanest.memory.total)}: it may run out of memory"
+        return
+    least = min(fitting, key=lambda each: (len(changed(plain, each)), each.time.total))
+    change = " and ".join(changed(plain, least))
+    yield f"{needs} unless it runs with {change} ({gib(least.memory.total)} GiB)"
+
+
+def changed(plain: Estimate, other: Estimate) -> list[str]:
+    """What the other reading runs otherwise."""
+    return [
+        f"{name} {getattr(other.layout, name)}"
+        for name in OPEN
+        if getattr(other.layout, name) != getattr(plain.layout, name)
+    ]
 
 
 def speed_warnings(plain: Estimate) -> Iterator[str]:

@@ -8,14 +8,13 @@ from math import isqrt
 from typing import Any, Final
 
 from app.catalog.reading import MAX_BATCH, Fields, quoted, shown, unknown_keys
-from app.planner.framework import OFFLOADS, OPTIMIZERS, TASKS
+from app.planner.framework import MAX_LORA_RANK, OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import PRECISIONS
 from app.planner.intent import FieldError, TrainIntent
 from app.planner.layout import RECOMPUTES, SHARDINGS
 from app.planner.request import Pins, Workload
 
 MAX_SEQUENCE_LENGTH: Final = 2**27
-MAX_LORA_RANK: Final = 2**16
 DEFAULT_LORA_RANK: Final = 16
 MAX_DEGREE: Final = 2**27
 FINE_TUNING: Final = frozenset({"sft", "lora", "qlora"})

@@ -17,6 +17,7 @@ Offload = Literal["none", "optimizer", "parameters"]
 Task = Literal["pretrain", "sft", "lora", "qlora"]
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adamw_bf16", "adamw_8bit", "sgd", "muon")
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "parameters")
+MAX_LORA_RANK = 2**16
 TASKS: tuple[Task, ...] = ("pretrain", "sft", "lora", "qlora")
 
 

@@ -15,6 +15,8 @@ from app.planner.wording import counted
 Fits = Callable[[PlanRequest], bool]
 """Whether a changed request has a layout that fits: the search, handed in by the caller."""
 
+OFFLOAD_REMEDY = "the optimizer offloaded to host memory would fit"
+OPTIMIZER_REMEDY = "an 8-bit optimizer without fp32 master weights would fit"
 LOSS_CHUNKS = 8
 """Parts a chunked cross-entropy cuts its tokens into (torchtitan's default)."""
 
@@ -53,14 +55,14 @@ def remedies(request: PlanRequest, fits: Fits) -> tuple[str, ...]:
         changes.append(
             (
                 replace(request, workload=replace(workload, offload="optimizer")),
-                "the optimizer offloaded to host memory would fit",
+                OFFLOAD_REMEDY,
             )
         )
     if workload.optimizer == "adamw":
         changes.append(
             (
                 replace(request, workload=replace(workload, optimizer="adamw_8bit")),
-                "an 8-bit optimizer without fp32 master weights would fit",
+                OPTIMIZER_REMEDY,
             )
         )
     loss = request.framework.logits_bytes / LOSS_CHUNKS

@@ -5,6 +5,7 @@ What we filled in on an earlier pass (our annotations list it) is not what its a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -49,6 +50,10 @@ INTENT_PATHS: Final = {
     "instance_type": "spec.nodeSelector",
     "sequence_length": "spec.modelSpec.seqLen",
     "global_batch_size": f"metadata.annotations[{labels.GLOBAL_BATCH_SIZE}]",
+    "task": f"metadata.annotations[{labels.TASK}]",
+    "lora_rank": f"metadata.annotations[{labels.LORA_RANK}]",
+    "optimizer": f"metadata.annotations[{labels.OPTIMIZER}]",
+    "offload": f"metadata.annotations[{labels.OFFLOAD}]",
     "framework": f"metadata.annotations[{labels.FRAMEWORK}]",
     "fabric": f"metadata.annotations[{labels.FABRIC}]",
     "pins": f"metadata.annotations[{labels.PINS}]",
@@ -153,6 +158,16 @@ def pins(job: Job) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def work(job: Job) -> dict[str, Any]:
+    """What the job trains and how, where its author says: fields of a `TrainIntent`."""
+    stated = (
+        ("task", annotation(job, labels.TASK)),
+        ("optimizer", annotation(job, labels.OPTIMIZER)),
+        ("offload", annotation(job, labels.OFFLOAD)),
+    )
+    return {name: text for name, text in stated if text is not None}
+
+
 def intent(job: Job) -> TrainIntent:
     """What the job asks to be planned. The job has no field errors."""
     return TrainIntent(
@@ -166,6 +181,8 @@ def intent(job: Job) -> TrainIntent:
         sequence_length=count_at(stated_model_spec(job), "seqLen")
         or count_annotation(job, labels.SEQUENCE_LENGTH),
         global_batch_size=count_annotation(job, labels.GLOBAL_BATCH_SIZE),
+        lora_rank=count_annotation(job, labels.LORA_RANK),
+        **work(job),
         pins=pins(job),
         paths=INTENT_PATHS,
     )
@@ -191,12 +208,21 @@ def stated_layout(job: Job) -> dict[str, Any]:
     return layout
 
 
+def recorded_gpus(job: Job) -> int:
+    """GPUs that our plan of the job is for, 0 if it has none: the product of its degrees."""
+    layout = mapping_at(read_plan_json(annotation(job, labels.PLAN)), "layout")
+    return math.prod(count_at(layout, name) or 0 for name in ("tp", "pp", "cp", "dp"))
+
+
 def planned_layout(job: Job) -> dict[str, Any]:
     """The whole layout of our plan, as far as the spec still says the same; else nothing."""
     layout = dict(mapping_at(read_plan_json(annotation(job, labels.PLAN)), "layout"))
     if not layout or any(field_problem(name, value) for name, value in layout.items()):
         return {}
     stated = stated_layout(job)
+    gpus = whole(job, "spec", "numNodes") * whole(job, "spec", "gpusPerNode")
+    if recorded_gpus(job) != gpus:
+        return {}
     recomputes = stated.pop("recompute", "none") != "none"
     agrees = all(layout.get(name) == value for name, value in stated.items())
     return layout if agrees and recomputes == (layout.get("recompute") != "none") else {}

@@ -9,11 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
+from app.planner.framework import MAX_LORA_RANK, OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.hardware import MAX_GPUS_PER_NODE, MAX_NODES, PRECISIONS
 from app.planner.intent import FieldError
 from app.planner.layout import RECOMPUTES, SHARDINGS
@@ -29,6 +28,7 @@ from app.trainjobs.document import (
     mapping_at,
     value_at,
 )
+from app.trainjobs.misspelt import CHECKED_NAMES, NAME_CHARACTERS, meant, unread_annotations
 from app.trainjobs.plan_json import PLAN_VARIABLES, read_plan_json, word
 from app.trainjobs.vsr_fields import (
     annotation,
@@ -36,6 +36,7 @@ from app.trainjobs.vsr_fields import (
     is_count_text,
     json_annotation,
     pins,
+    recorded_gpus,
     stated_environment,
     stated_model_spec,
     whole,
@@ -58,16 +59,13 @@ SPEC_FIELDS: Final = (
     "suspend",
 )
 """Spec fields that are read here."""
-NEARLY: Final = 0.85
-"""How alike two names must be for one to be taken for a slip of the other (difflib ratio)."""
-NAME_CHARACTERS: Final = 60
-CHECKED_NAMES: Final = 64
-"""Names of one object that are looked at for slips; comparing costs some 30 us each."""
 LISTED_ENTRIES: Final = 16
 """Errors of one list that are told; whoever has more has one cause for them."""
 MAX_COUNT: Final = 2**31 - 1
 MAX_LENGTH: Final = 2**40
 MAX_BILLIONS: Final = 1e6
+WORK_CHOICES: Final = {labels.TASK: TASKS, labels.OPTIMIZER: OPTIMIZERS, labels.OFFLOAD: OFFLOADS}
+"""Annotations that choose one of a few, and what of."""
 GPUS_PER_NODE: Final = (1, 2, 4, 8)
 LONG_RUN_SECONDS: Final = 3600
 MANY_NODES: Final = 64
@@ -243,6 +241,17 @@ def _count_annotations(job: Job) -> Found:
             yield _annotation_error(job, name, "must be a whole number greater than 0")
 
 
+def _work_annotations(job: Job) -> Found:
+    for name, known in WORK_CHOICES.items():
+        text = annotation(job, name)
+        if text is not None and text not in known:
+            yield _annotation_error(job, name, f"must be one of {', '.join(known)}")
+    rank = annotation(job, labels.LORA_RANK)
+    if rank is not None and not (is_count_text(rank) and int(rank) <= MAX_LORA_RANK):
+        message = f"must be a whole number from 1 to {MAX_LORA_RANK}"
+        yield _annotation_error(job, labels.LORA_RANK, message)
+
+
 def _one_sequence_length(job: Job) -> Found:
     field = count_at(stated_model_spec(job), "seqLen")
     text = annotation(job, labels.SEQUENCE_LENGTH)
@@ -319,6 +328,20 @@ def _degrees_divide(job: Job) -> Found:
         )
 
 
+def _planned_for_these_gpus(job: Job) -> Found:
+    """The layout of a job that was planned is that of its GPUs, and a job is planned once."""
+    nodes, gpus = count_at(job, "spec", "numNodes"), count_at(job, "spec", "gpusPerNode")
+    planned = recorded_gpus(job)
+    if not asks_for_plan(job) or not planned or nodes is None or gpus is None:
+        return
+    if nodes * gpus != planned:
+        message = (
+            f"the plan of this job is for {counted(planned, 'GPU')} and a plan is made at creation "
+            f"only: to run on {nodes * gpus}, delete the job and create it anew"
+        )
+        yield FieldError(path="spec.numNodes", value=nodes, message=message)
+
+
 def _storage_path(job: Job) -> Found:
     checkpoint = mapping_at(job, "spec", "checkpoint")
     path = checkpoint.get("storagePath")
@@ -373,6 +396,7 @@ def _misnamed_variables(job: Job) -> Found:
 
 INTENT_CHECKS: Final[tuple[Callable[[Job], Found], ...]] = (
     _count_annotations,
+    _work_annotations,
     _one_sequence_length,
     _readable_fabric,
     _readable_pins,
@@ -381,6 +405,7 @@ OTHER_CHECKS: Final[tuple[Callable[[Job], Found], ...]] = (
     _gpus_per_node,
     _degrees_set,
     _degrees_divide,
+    _planned_for_these_gpus,
     _storage_path,
     _long_runs_checkpoint,
     _named_variables,
@@ -503,21 +528,10 @@ def _contradicted_plan(job: Job) -> Iterator[str]:
 
 
 def _misspelt(job: Job) -> Iterator[str]:
-    """Names that nobody reads but that are nearly one we do."""
-    for place, given, known in (
-        ("spec", mapping_at(job, "spec"), SPEC_FIELDS),
-        ("metadata.annotations", mapping_at(job, "metadata", "annotations"), labels.READ),
-    ):
-        for name in islice(given, CHECKED_NAMES):
-            if name in known or name in labels.WRITTEN or len(name) > NAME_CHARACTERS:
-                continue
-            meant = _meant(name, known)
-            if meant and meant not in given:
-                yield f"{place}: nothing reads `{name}`; did you mean `{meant}`?"
-
-
-@lru_cache(maxsize=1024)
-def _meant(name: str, known: tuple[str, ...]) -> str:
-    """The one of `known` that `name` nearly is, "" if none; jobs use the same few names."""
-    near = get_close_matches(name.lower(), [each.lower() for each in known], 1, NEARLY)
-    return next((each for each in known if [each.lower()] == near), "")
+    """Names that nobody reads: of the spec nearly one we do, of annotations any of our prefix."""
+    spec = mapping_at(job, "spec")
+    for name in islice(spec, CHECKED_NAMES):
+        near = "" if len(name) > NAME_CHARACTERS else meant(name, SPEC_FIELDS)
+        if name not in SPEC_FIELDS and near and near not in spec:
+            yield f"spec: nothing reads `{name}`; did you mean `{near}`?"
+    yield from unread_annotations(mapping_at(job, "metadata", "annotations"), labels.READ)

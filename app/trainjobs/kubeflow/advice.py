@@ -10,6 +10,7 @@ from app.trainjobs.adapter import Job, JobReview
 from app.trainjobs.document import mapping_at
 from app.trainjobs.kubeflow import names
 from app.trainjobs.kubeflow.contract import possible_names
+from app.trainjobs.kubeflow.inputs import READ
 from app.trainjobs.kubeflow.question import (
     Question,
     labels_of,
@@ -18,6 +19,7 @@ from app.trainjobs.kubeflow.question import (
 )
 from app.trainjobs.kubeflow.reading import text
 from app.trainjobs.kubeflow.shown import pods_of, trainer_of
+from app.trainjobs.misspelt import unread_annotations
 
 GpuName = Callable[[str], str]
 """A GPU's canonical name from any spelling; the spelling itself when it is unknown."""
@@ -32,6 +34,7 @@ def advice(job: Job, question: Question, gpu_name: GpuName) -> Iterator[str]:
     yield from _unreadable_values(question)
     yield from _two_gpus(question, gpu_name)
     yield from _accelerate_launch(question)
+    yield from unread_annotations(question.annotations, READ)
 
 
 def _empty_values(job: Job, question: Question) -> Iterator[str]:
@@ -103,7 +106,7 @@ def placement_warnings(review: JobReview, gpu_name: GpuName) -> tuple[str, ...]:
     Kueue chooses the flavor after creation, when the plan's variables can no longer change.
     """
     annotations = mapping_at(review.job, "metadata", "annotations")
-    if names.PLAN_RESULT not in annotations:
+    if labels.PLAN_RESULT not in annotations:
         return ()
     chosen = names.gpu_of(pods_of(review.job, None).node_labels)
     before = names.gpu_of(pods_of(review.old, None).node_labels) if review.old else ""

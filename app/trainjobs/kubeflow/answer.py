@@ -132,7 +132,7 @@ def _processes(job: Job, question: Question) -> dict[str, Any]:
 def _annotations(
     texts: PlanTexts, settings: Mapping[str, Setting], filled: Mapping[str, Any]
 ) -> Iterator[Edit]:
-    yield _annotated(names.PLAN_RESULT, texts.completed(filled))
+    yield _annotated(labels.PLAN_RESULT, texts.completed(filled))
     yield _annotated(labels.REASON, texts.reason)
     if settings:
         yield _annotated(labels.ENVIRONMENT, compact(list(settings.values())))

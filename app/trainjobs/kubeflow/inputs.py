@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from app.planner.framework import MAX_LORA_RANK, OFFLOADS, OPTIMIZERS, TASKS
 from app.planner.intent import FieldError
 from app.trainjobs import labels
 from app.trainjobs.kubeflow import names
@@ -43,6 +44,23 @@ def _positive(value: str) -> int:
     if number is None:
         raise Wrong("must be a whole number of at least 1, in digits")
     return number
+
+
+def _rank(value: str) -> int:
+    number = positive_integer(value.strip())
+    if number is None or number > MAX_LORA_RANK:
+        raise Wrong(f"must be a whole number from 1 to {MAX_LORA_RANK}")
+    return number
+
+
+def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        text = _text(value)
+        if text not in known:
+            raise Wrong(f"must be one of {', '.join(known)}")
+        return text
+
+    return read
 
 
 def _object(value: str) -> Mapping[str, Any]:
@@ -94,10 +112,17 @@ INPUTS: tuple[Input, ...] = (
     Input(names.LAUNCHER, "launcher", _launcher),
     Input(labels.SEQUENCE_LENGTH, "sequence_length", _positive),
     Input(labels.GLOBAL_BATCH_SIZE, "global_batch_size", _positive),
+    Input(labels.TASK, "task", _one_of(TASKS)),
+    Input(labels.LORA_RANK, "lora_rank", _rank),
+    Input(labels.OPTIMIZER, "optimizer", _one_of(OPTIMIZERS)),
+    Input(labels.OFFLOAD, "offload", _one_of(OFFLOADS)),
     Input(labels.FRAMEWORK, "framework", _text),
     Input(labels.FABRIC, "fabric", _fabric),
     Input(labels.PINS, "pins", _pins),
 )
+
+READ: tuple[str, ...] = tuple(each.key for each in INPUTS)
+"""Annotations a Kubeflow TrainJob is asked by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

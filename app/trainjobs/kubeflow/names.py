@@ -18,7 +18,6 @@ NODES: Final = PREFIX + "nodes"
 GPUS_PER_NODE: Final = PREFIX + "gpus-per-node"
 LAUNCHER: Final = PREFIX + "launcher"
 INSTANCE_TYPE: Final = PREFIX + "instance-type"
-PLAN_RESULT: Final = PREFIX + "plan-result"
 
 TRAINER_GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu")
 """The resources that count whole GPUs. Anything else with "gpu" in its name is only warned of."""

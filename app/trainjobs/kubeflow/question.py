@@ -119,7 +119,7 @@ def read_question(job: Job, runtime: RuntimeFacts | None) -> Question:
 
 def recorded_plan(annotations: Mapping[str, Any]) -> Mapping[str, Any]:
     """The plan an earlier answer of ours recorded; empty for anything else."""
-    return read_plan_json(text(annotations.get(names.PLAN_RESULT)))
+    return read_plan_json(text(annotations.get(labels.PLAN_RESULT)))
 
 
 def _with_runtime(job: GpuCount, runtime: GpuCount) -> GpuCount:
@@ -221,6 +221,10 @@ def _default_paths() -> dict[str, str]:
     return {
         "model": names.annotation_path(names.MODEL),
         "gpu": names.annotation_path(names.GPU),
+        "task": names.annotation_path(labels.TASK),
+        "lora_rank": names.annotation_path(labels.LORA_RANK),
+        "optimizer": names.annotation_path(labels.OPTIMIZER),
+        "offload": names.annotation_path(labels.OFFLOAD),
         "framework": names.annotation_path(labels.FRAMEWORK),
         "fabric": names.annotation_path(labels.FABRIC),
         "sequence_length": names.annotation_path(labels.SEQUENCE_LENGTH),

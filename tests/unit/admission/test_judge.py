@@ -110,6 +110,29 @@ def test_a_job_that_fits_in_one_reading_is_let_in_and_told_which() -> None:
     assert any("unless it runs with recompute" in each for each in answer["warnings"])
 
 
+def test_the_least_change_that_fits_is_named() -> None:
+    """The plan's own choice, not the leanest of all; counted against what a plan may use."""
+    (told,) = [
+        each
+        for each in verdict(model="llama-3-8b", modelSpec={"microBatchSize": 2}, tpDegree=1)[
+            "warnings"
+        ]
+        if each.startswith("needs ")
+    ]
+    assert "of the 73 GiB usable (80 less the 8% that stay free)" in told
+    assert "unless it runs with recompute selective (" in told
+    assert "zero3" not in told
+
+
+def test_lora_is_judged_as_lora() -> None:
+    """A layout that full training has no room for, and an adapter has."""
+    spec: dict[str, Any] = {"model": "llama-3-70b", "tpDegree": 8}
+    ((_, message),) = causes(verdict(**spec))
+    assert "assuming full training with AdamW; annotation `training.vsr.dev/task: lora`" in message
+    assert verdict({"task": "lora"}, **spec)["allowed"]
+    assert verdict({"task": "qlora", "lora-rank": "8"}, **spec)["allowed"]
+
+
 def test_what_the_job_says_is_read_as_said() -> None:
     """The same job, with the recomputation that would have saved it ruled out."""
     spec = {"microBatchSize": 4, "activationCheckpointing": False}

@@ -137,6 +137,37 @@ def test_a_job_that_cannot_be_planned_is_told_why(change: dict[str, Any], words:
     assert status["details"]["causes"]
 
 
+def test_a_refusal_names_what_was_assumed_and_the_annotations_that_help() -> None:
+    """What a manifest says by annotations is planned, and a refusal says which."""
+    job = auto_job(model="llama-3-70b")
+    status = denial(job)
+    messages = [each["message"] for each in status["details"]["causes"]]
+    assumed = "assuming full training with AdamW"
+    assert f"{assumed}; annotation `training.vsr.dev/task: lora` says otherwise" in messages
+    helps = [each for each in messages if "annotation `training.vsr.dev/o" in each]
+    assert len(helps) == 2
+    for remedy in helps:
+        name, value = remedy.split("`")[1].split(": ")
+        job["metadata"]["annotations"] = {name: value}
+        assert answered(review_of(job), shipped())["allowed"], remedy
+    job["metadata"]["annotations"] = {"training.vsr.dev/task": "lora"}
+    assert answered(review_of(job), shipped())["allowed"]
+    tight = auto_job(model="llama-3-405b")
+    tight["metadata"]["annotations"] = {"training.vsr.dev/task": "lora"}
+    assert assumed not in denial(tight)["message"]
+
+
+def test_a_planned_job_that_is_scaled_is_told_to_be_made_anew() -> None:
+    job = admitted(auto_job())
+    scaled = copy.deepcopy(job)
+    scaled["spec"]["numNodes"] = 2
+    (cause,) = denial(scaled, door="validate", old=job)["details"]["causes"]
+    assert cause["field"] == "spec.numNodes"
+    assert "plan of this job is for 8 GPUs" in cause["message"]
+    assert "delete the job and create it anew" in cause["message"]
+    assert answered(review_of(admitted(scaled)), shipped(), door="validate")["allowed"]
+
+
 @pytest.mark.parametrize("door", ["mutate", "validate"])
 @pytest.mark.parametrize(
     "request_",
@@ -251,7 +282,7 @@ def test_our_own_plans_pass_validation(framework: str, model: str, nodes: int) -
 
 
 def test_a_slip_of_the_pen_is_told() -> None:
-    """A name that nobody reads but is nearly one we do gets a warning, others none."""
+    """A name nobody reads gets a warning: of the spec if it is nearly one of ours, else of ours."""
     job = manual_job(autoparallelism=True, seed=1)
     del job["spec"]["autoParallelism"]
     job["metadata"]["annotations"] = {
@@ -261,7 +292,7 @@ def test_a_slip_of_the_pen_is_told() -> None:
     told = " ".join(answered(review_of(job), shipped(), door="validate")["warnings"])
     assert "did you mean `autoParallelism`" in told
     assert "did you mean `training.vsr.dev/sequence-length`" in told
-    assert "owner" not in told
+    assert "nothing reads `training.vsr.dev/owner`; training.vsr.dev/ has" in told
     assert "seed" not in told
 
 

@@ -45,6 +45,10 @@ def test_everything_a_job_shows_reaches_the_intent():
                 "gpu": "H100",
                 "sequence_length": "8192",
                 "global_batch_size": "256",
+                "task": "qlora",
+                "lora_rank": "64",
+                "optimizer": "sgd",
+                "offload": "optimizer",
                 "framework": "megatron",
                 "fabric": '{"bytes_per_second_per_gpu": 5e10}',
                 "instance_type": "p5.48xlarge",
@@ -59,6 +63,8 @@ def test_everything_a_job_shows_reaches_the_intent():
         8,
     )
     assert (wanted.sequence_length, wanted.global_batch_size) == (8192, 256)
+    assert (wanted.task, wanted.lora_rank) == ("qlora", 64)
+    assert (wanted.optimizer, wanted.offload) == ("sgd", "optimizer")
     assert wanted.framework == "megatron"
     assert wanted.fabric == {"bytes_per_second_per_gpu": 5e10}
     assert wanted.instance_type == "p5.48xlarge"
@@ -577,3 +583,32 @@ def test_only_a_creation_wants_a_runtime():
     assert wanted_runtime(creation(job(runtimeRef=namespaced))).namespace == "team"
     alone = changed(job(runtimeRef=namespaced), namespace="")
     assert wanted_runtime(creation(alone)) is None
+
+
+@pytest.mark.parametrize(
+    ("say", "must"),
+    [
+        ({"task": "LoRA"}, "one of pretrain, sft, lora, qlora"),
+        ({"lora_rank": "65537"}, "a whole number from 1 to 65536"),
+        ({"optimizer": "adam"}, "one of adamw, adamw_bf16, adamw_8bit, sgd, muon"),
+        ({"offload": "true"}, "one of none, optimizer, parameters"),
+    ],
+)
+def test_what_is_trained_and_how_is_one_of_a_few(say, must):
+    wish = ADAPTER.wish(creation(job(say={"model": "llama-3.1-8b", **say})))
+    ((path, message),) = [(each.path, each.message) for each in wish.errors]
+    (name,) = annotations(**say)
+    assert (path, message) == (f"metadata.annotations[{name}]", f"must be {must}")
+
+
+def test_an_annotation_that_nobody_reads_is_told():
+    stated = job()
+    stated["metadata"]["annotations"] |= annotations(
+        global_batchsize="7", owner="ann", plan_result="{}", reason="x"
+    ) | {"example.com/owner": "bob"}
+    told = [each for each in ADAPTER.warnings(creation(stated)) if "nothing reads" in each]
+    assert [each.split("`")[1] for each in told] == list(
+        annotations(global_batchsize="", owner="", reason="")
+    )
+    assert "did you mean" not in told[0]  # what it means is set
+    assert "training.vsr.dev/ has model, " in told[1]

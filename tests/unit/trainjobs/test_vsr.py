@@ -67,6 +67,10 @@ def test_an_intent_holds_what_the_job_says() -> None:
     job = auto_job(modelSpec=SHAPE, numNodes=4)
     job["metadata"]["annotations"] = {
         PREFIX + "global-batch-size": "1024",
+        PREFIX + "task": "lora",
+        PREFIX + "lora-rank": "64",
+        PREFIX + "optimizer": "adamw_8bit",
+        PREFIX + "offload": "optimizer",
         PREFIX + "framework": "megatron",
         PREFIX + "fabric": '{"bytes_per_second_per_gpu": 5e10}',
         PREFIX + "pins": '{"tp": 2}',
@@ -82,6 +86,8 @@ def test_an_intent_holds_what_the_job_says() -> None:
     }
     assert (intent.nodes, intent.gpus_per_node) == (4, 8)
     assert (intent.sequence_length, intent.global_batch_size) == (8192, 1024)
+    assert (intent.task, intent.lora_rank) == ("lora", 64)
+    assert (intent.optimizer, intent.offload) == ("adamw_8bit", "optimizer")
     assert (intent.framework, intent.pins) == ("megatron", {"tp": 2})
     assert intent.fabric == {"bytes_per_second_per_gpu": 5e10}
     assert intent.node_labels == job["spec"]["nodeSelector"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.planner.hardware import MAX_NODES
-from app.trainjobs import vsr_rules
+from app.trainjobs import misspelt
+from app.trainjobs.misspelt import CHECKED_NAMES, meant
 from app.trainjobs.vsr_rules import (
-    CHECKED_NAMES,
     LISTED_ENTRIES,
     duration_seconds,
     job_errors,
@@ -183,6 +183,11 @@ def test_durations_are_those_of_go(text: Any, seconds: float | None) -> None:
         ({"sequence_length": "0"}, f"metadata.annotations[{PREFIX}sequence-length]"),
         ({"global_batch_size": "-8"}, f"metadata.annotations[{PREFIX}global-batch-size]"),
         ({"global_batch_size": "9" * 5000}, f"metadata.annotations[{PREFIX}global-batch-size]"),
+        ({"task": "LoRA"}, f"metadata.annotations[{PREFIX}task]"),
+        ({"lora_rank": "65537"}, f"metadata.annotations[{PREFIX}lora-rank]"),
+        ({"lora_rank": "r16"}, f"metadata.annotations[{PREFIX}lora-rank]"),
+        ({"optimizer": "adam"}, f"metadata.annotations[{PREFIX}optimizer]"),
+        ({"offload": "true"}, f"metadata.annotations[{PREFIX}offload]"),
         ({"fabric": "{"}, f"metadata.annotations[{PREFIX}fabric]"),
         ({"pins": "tp=8"}, f"metadata.annotations[{PREFIX}pins]"),
         ({"pins": "[8]"}, f"metadata.annotations[{PREFIX}pins]"),
@@ -202,6 +207,7 @@ def test_a_wrong_annotation_is_named(notes: dict[str, str], path: str) -> None:
     [
         {"sequence_length": "4096", "global_batch_size": "512"},
         {"fabric": "infiniband-400"},
+        {"task": "qlora", "lora_rank": "64", "optimizer": "adamw_8bit", "offload": "optimizer"},
         {"fabric": '{"bytes_per_second_per_gpu": 5e10}'},
         {"pins": '{"tp": 8, "precision": "bf16", "sequence_parallel": true}'},
         {"pins": ""},
@@ -225,6 +231,9 @@ def test_two_sequence_lengths_must_agree() -> None:
         (manual_job(env=[{"name": "A", "value": "1"}] * 2), "more than once"),
         (manual_job(env=[{"name": "TP_DEGREE", "value": "4"}]), "TP_DEGREE"),
         (noted(manual_job(), pins='{"tp": 8}'), "no effect"),
+        (noted(manual_job(), global_batchsize="7"), f"did you mean `{PREFIX}global-batch-size`"),
+        (noted(manual_job(), taks="lora"), f"did you mean `{PREFIX}task`"),
+        (noted(manual_job(), owner="ann"), f"nothing reads `{PREFIX}owner`; {PREFIX} has"),
     ],
 )
 def test_a_warning_is_no_error(job: dict[str, Any], words: str) -> None:
@@ -239,6 +248,7 @@ def test_a_warning_is_no_error(job: dict[str, Any], words: str) -> None:
         manual_job(skipProlog=True, numNodes=64),
         noted(manual_job(), pins="not json"),
         noted(manual_job(), plan="not json"),
+        noted(manual_job(), task="lora", plan_result="not json"),
         noted(manual_job(), plan="[" * 100_000),
         manual_job(env="text"),
         manual_job(env=["A=1", {"name": 3}]),
@@ -256,7 +266,8 @@ def test_a_flood_is_answered_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
         looked_up.append(name)
         return get_close_matches(name, *rest)
 
-    monkeypatch.setattr(vsr_rules, "get_close_matches", near)
+    monkeypatch.setattr(misspelt, "get_close_matches", near)
+    meant.cache_clear()
     job = manual_job(env=[{"name": 1}] * 200_000)
     job["spec"].update({f"modl{index}": 1 for index in range(100_000)})
     assert len(job_errors(job)) == LISTED_ENTRIES
