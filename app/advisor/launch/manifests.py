@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import yaml
 
 from app.advisor.launch import megatron, torchtitan
 from app.advisor.launch.setup import File, Launch, Setup
+from app.planner.request import Workload
 from app.trainjobs import labels
 from app.trainjobs.vsr import model_spec_of
 
@@ -40,6 +42,19 @@ def _selector_note(setup: Setup) -> str:
     )
 
 
+def _work_annotations(work: Workload) -> dict[str, str]:
+    """What is trained and how, as annotations say it; nothing for what is assumed anyway."""
+    names = {"task": labels.TASK, "optimizer": labels.OPTIMIZER, "offload": labels.OFFLOAD}
+    said = {
+        names[each.name]: str(getattr(work, each.name))
+        for each in fields(Workload)
+        if each.name in names and getattr(work, each.name) != each.default
+    }
+    if work.task in {"lora", "qlora"}:
+        said[labels.LORA_RANK] = str(work.lora_rank)
+    return said
+
+
 def trainjob(setup: Setup) -> dict[str, Any]:
     """A `training.vsr.dev` TrainJob that states the layout."""
     layout, cluster, work = setup.layout, setup.request.cluster, setup.workload
@@ -52,6 +67,7 @@ def trainjob(setup: Setup) -> dict[str, Any]:
                 labels.FRAMEWORK: setup.request.framework.name,
                 labels.SEQUENCE_LENGTH: str(work.sequence_length),
                 labels.GLOBAL_BATCH_SIZE: str(setup.estimate.global_batch_size),
+                **_work_annotations(work),
             },
         },
         "spec": {

@@ -106,6 +106,20 @@ def test_a_manifest_is_admitted_with_its_layout(launcher: str, body: dict[str, A
     assert reviewed(stored, validate)["allowed"]
 
 
+def test_a_manifest_says_what_is_trained() -> None:
+    """A layout that holds an adapter, and not the whole state, is admitted as one."""
+    body = LARGE | {"nodes": 1, "layout": {"tp": 8}}
+    body["workload"] = {"task": "qlora", "lora_rank": 8}
+    job = yaml.safe_load(content("trainjob", body))
+    stated = job["metadata"]["annotations"]
+    assert stated["training.vsr.dev/task"] == "qlora"
+    assert stated["training.vsr.dev/lora-rank"] == "8"
+    assert "training.vsr.dev/optimizer" not in stated
+    assert reviewed(job, validate)["allowed"]
+    del stated["training.vsr.dev/task"]
+    assert not reviewed(job, validate)["allowed"]
+
+
 @pytest.mark.parametrize("body", [SMALL, LARGE], ids=["8b", "70b"])
 def test_torchtitan_has_every_key(body: dict[str, Any]) -> None:
     tables = tomllib.loads(content("torchtitan", body))

@@ -64,8 +64,13 @@ const NAME = /[^a-z0-9]+/g;
 
 function plannedJob(question, plan, label) {
   const named = typeof question.model === "string" ? question.model : plan.architecture.name || "custom";
+  const work = plan.workload;
   const annotations = {
     "training.vsr.dev/global-batch-size": String(plan.estimate.global_batch_size),
+    "training.vsr.dev/task": work.task,
+    "training.vsr.dev/lora-rank": work.lora_rank === undefined ? undefined : String(work.lora_rank),
+    "training.vsr.dev/optimizer": work.optimizer,
+    "training.vsr.dev/offload": work.offload,
     "training.vsr.dev/framework": plan.framework,
     "training.vsr.dev/fabric": plan.cluster.fabric,
     "training.vsr.dev/pins": question.pins ? JSON.stringify(question.pins) : undefined,
@@ -82,6 +87,7 @@ function plannedJob(question, plan, label) {
       autoParallelism: true,
       nodeSelector: selector(plan.cluster, label),
       modelSpec: { ...shape(question, plan.architecture), seqLen: plan.workload.sequence_length },
+      checkpoint: { enabled: true, storagePath: "/checkpoints" },
     },
   };
 }
