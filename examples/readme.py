@@ -16,15 +16,6 @@ README = ROOT / "README.md"
 JOB = ROOT / "examples/trainjobs/auto.yaml"
 BEGIN, END = "<!-- example -->\n", "<!-- /example -->"
 
-BEFORE = """\
-spec:
-  model: llama-3-70b
-  numNodes: 8
-  gpusPerNode: 8
-  autoParallelism: true
-  nodeSelector:
-    nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3
-"""
 PLANNED = ("tpDegree", "ppDegree", "cpDegree", "precision")
 REASON = "training.vsr.dev/auto-parallelism-reason"
 
@@ -34,6 +25,13 @@ def review() -> dict[str, object]:
     command = [sys.executable, "-m", "app", "review", str(JOB), "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own program
     return dict(json.loads(done.stdout)["response"])
+
+
+def before() -> str:
+    """The example job as it stands in its file, without the comment above it."""
+    comment, _, job = JOB.read_text().partition("\n")
+    assert comment.startswith("#")  # noqa: S101 - our own file
+    return job
 
 
 def added(patch: list[dict[str, object]]) -> dict[str, object]:
@@ -63,8 +61,8 @@ def example() -> str:
     reason = patch[f"/metadata/annotations/{REASON.replace('/', '~1')}"]
     warning = list(answer["warnings"])[0]  # type: ignore[call-overload]  # noqa: RUF015
     return (
-        f"```yaml\n# before: what an ML engineer writes\n{BEFORE}"
-        "# after: what admission adds, and the API server stores\n"
+        f"```yaml\n# before: what an ML engineer writes (examples/trainjobs/auto.yaml)\n{before()}"
+        "```\n\n```yaml\n# after: what admission adds, and the API server stores\nspec:\n"
         + "\n".join(spec)
         + f"\n```\n\n`kubectl apply` prints `{warning}`, and the job carries the reason:\n\n"
         f"> {reason}\n"

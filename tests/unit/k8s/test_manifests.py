@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,30 @@ def test_the_port_can_be_kept_to_the_control_plane(tmp_path: Path) -> None:
     shipped = one("base/availability.yaml", "NetworkPolicy")["spec"]
     assert policy["ingress"][0].pop("from") == [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
     assert policy["ingress"] == shipped["ingress"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_definition_can_be_left_out(tmp_path: Path) -> None:
+    """The component takes away the definition and nothing else."""
+    shutil.copytree(K8S / "base", tmp_path / "base")
+    shutil.copytree(K8S / "components/without-definition", tmp_path / "without")
+    kinds = []
+    for component in ("", "components: [without]\n"):
+        (tmp_path / "kustomization.yaml").write_text(f"resources: [base]\n{component}")
+        built = subprocess.run(
+            ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
+        ).stdout
+        kinds.append(Counter(item["kind"] for item in yaml.safe_load_all(built)))
+    assert kinds[0] - kinds[1] == {"CustomResourceDefinition": 1}
+    assert not kinds[1] - kinds[0]
+
+
+def test_the_runbook_names_the_webhook_that_refuses() -> None:
+    """The commands of docs/operations.md: the first webhook is the one that fails closed."""
+    hooks = one("base/webhooks.yaml", "MutatingWebhookConfiguration")["webhooks"]
+    assert [each["failurePolicy"] for each in hooks] == ["Fail", "Ignore"]
+    runbook = (K8S.parent / "docs/operations.md").read_text()
+    assert f'"path": "/webhooks/0/name", "value": "{hooks[0]["name"]}"' in runbook
 
 
 def test_a_leaf_is_renewed_under_an_authority_that_stays() -> None:
