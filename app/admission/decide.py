@@ -113,10 +113,11 @@ def mutate(review: Review, deps: Deps, *, stop: Stop = never) -> Decision:
             request = deps.resolve(intent)
             if isinstance(request, Unresolved):
                 errors = (*request.errors, *adapter.field_errors(review.for_adapter))
-                return denied("unresolved", errors, lead="cannot plan this job")
+                refused = denied("unresolved", errors, lead="cannot plan this job")
+                return replace(refused, warnings=told)
             answer = deps.plan(request, stop=stop)
             if isinstance(answer, NoFeasiblePlan):
-                return infeasible(answer)
+                return replace(infeasible(answer), warnings=told)
             return with_plan(review, adapter, answer, deps, told=told)
 
 

@@ -62,6 +62,7 @@ from app.trainjobs.vsr_rules import (
     intent_errors,
     job_errors,
     job_warnings,
+    misspelt_names,
     running,
 )
 
@@ -135,7 +136,7 @@ class VsrAdapter:
             return Defaults()
         if intent_errors(review.job):
             return Malformed(errors=job_errors(review.job))
-        return WantsPlan(intent=intent(review.job))
+        return WantsPlan(intent=intent(review.job), warnings=tuple(misspelt_names(review.job)))
 
     def collective_context(self, job: Job) -> CollectiveContext:
         """Node labels and annotations are all this API shows; its pods ask for no NIC."""

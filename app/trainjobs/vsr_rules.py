@@ -465,7 +465,7 @@ def job_warnings(job: Job) -> tuple[str, ...]:
             _overridden_variables,
             _idle_pins,
             _contradicted_plan,
-            _misspelt,
+            misspelt_names,
         )
         for sentence in check(job)
     )
@@ -527,7 +527,7 @@ def _contradicted_plan(job: Job) -> Iterator[str]:
         yield f"spec.env says otherwise than the plan, and counts: {', '.join(other)}"
 
 
-def _misspelt(job: Job) -> Iterator[str]:
+def misspelt_names(job: Job) -> Iterator[str]:
     """Names that nobody reads: of the spec nearly one we do, of annotations any of our prefix."""
     spec = mapping_at(job, "spec")
     for name in islice(spec, CHECKED_NAMES):

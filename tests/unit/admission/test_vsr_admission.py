@@ -157,6 +157,19 @@ def test_a_refusal_names_what_was_assumed_and_the_annotations_that_help() -> Non
     assert assumed not in denial(tight)["message"]
 
 
+def test_a_refusal_tells_of_the_annotation_that_was_misspelt() -> None:
+    """The job never comes to /validate, and the slip may be what it is refused for."""
+    job = auto_job(model="llama-3-70b")
+    job["metadata"]["annotations"] = {"training.vsr.dev/taks": "lora"}
+    for model in ("llama-3-70b", "llama-9"):
+        job["spec"]["model"] = model
+        response = answered(review_of(job), shipped())
+        assert not response["allowed"]
+        assert [
+            "did you mean `training.vsr.dev/task`" in each for each in response["warnings"]
+        ] == [True]
+
+
 def test_a_planned_job_that_is_scaled_is_told_to_be_made_anew() -> None:
     job = admitted(auto_job())
     scaled = copy.deepcopy(job)
