@@ -16,7 +16,7 @@ from tests.unit.planner.builders import request
         ("llama-3-70b", "H100-SXM5-80GB", 8, 0.003),
         ("mixtral-8x7b", "H100-SXM5-80GB", 8, 0.001),
         ("deepseek-v3", "H100-SXM5-80GB", 64, 0.001),
-        ("qwen3-30b-a3b", "H100-PCIe-80GB", 64, 0.05),
+        ("qwen3-30b-a3b", "H100-PCIe-80GB", 64, 0.001),
     ],
 )
 def test_few_layouts_are_evaluated(model: str, gpu: str, nodes: int, share: float) -> None:
@@ -34,5 +34,5 @@ def test_the_work_does_not_grow_with_the_cluster(model: str) -> None:
         best = best_layout(asked)
         every = sum(len(members) for members in groups(asked))
         assert every <= 400
-        assert best.nodes <= 40
-        assert best.evaluated <= 400
+        assert best.nodes <= 4
+        assert best.evaluated <= 20
