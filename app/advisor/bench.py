@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -71,16 +72,21 @@ def question(catalog: Catalog, combination: Combination) -> PlanRequest | None:
 
 
 def timed(catalog: Catalog, sample: int, clock: Callable[[], float]) -> Iterator[Timed]:
-    """Every search of the grid, without any cache; and the plan with its words, or the refusal."""
+    """Every search of the grid, without any cache; and the plan with its words, or the refusal.
+
+    The collector waits meanwhile: it would go through the results of this run, not the search's.
+    """
     for combination in combinations(catalog, sample):
         request = question(catalog, combination)
         if request is None:
             continue
+        gc.disable()
         started = clock()
         best = best_layout(request)
         searched = clock()
         outcome: Plan | NoFeasiblePlan = plan(request)
         planned = clock()
+        gc.enable()
         yield Timed(
             combination=combination,
             search_seconds=searched - started,
