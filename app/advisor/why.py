@@ -20,6 +20,7 @@ from app.planner.explain import (
     MEMORY_WORDS,
     TIME_WORDS,
     gib,
+    kept_out,
     layout_words,
     short_seconds,
 )
@@ -254,17 +255,17 @@ def verdict(request: PlanRequest, asked: Estimate, planned: Plan | NoFeasiblePla
         return f"{words} does not fit the memory of the host."
     if not isinstance(planned, Plan):
         return f"{words} is legal and fits, though the search with these pins found nothing."
-    return _pace(words, asked, planned.estimate)
+    return _pace(words, request, asked, planned.estimate)
 
 
-def _pace(words: str, asked: Estimate, best: Estimate) -> str:
+def _pace(words: str, request: PlanRequest, asked: Estimate, best: Estimate) -> str:
     if asked.layout == best.layout:
         return f"{words} is the plan."
     lost = asked.step_time_seconds - best.step_time_seconds
     if lost < 0:
         return (
-            f"{words} is {-lost / best.step_time_seconds:.1%} faster than the plan, "
-            "which had to keep what the pins and the allowed precisions say."
+            f"{words} is {-lost / best.step_time_seconds:.1%} faster than the plan, but "
+            f"{kept_out(request, asked.layout)}."
         )
     term, amount = max(
         (

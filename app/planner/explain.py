@@ -142,7 +142,10 @@ def changed_layout(request: PlanRequest, layout: Layout, change: dict[str, Any])
 
 
 def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
-    """One sentence: the rule it breaks, the bytes it lacks, or the seconds it loses and to what."""
+    """One sentence: the rule it breaks, the bytes it lacks, or the seconds it loses and to what.
+
+    One that fits and loses none is not the search's to choose: it says what keeps it out.
+    """
     if other.violations:
         return other.violations[0].message
     over = other.memory.total - limit_bytes(request)
@@ -156,6 +159,9 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
         )
         return f"does not fit: {gib(over)} GiB too much ({term} grow by {gib(amount)} GiB)"
     lost = other.step_time_seconds - best.step_time_seconds
+    share = lost / best.step_time_seconds
+    if lost < 0:
+        return f"{-share:.1%} faster, but {kept_out(request, other.layout)}"
     term, amount = max(
         (
             (word, getattr(other.time, name) - getattr(best.time, name))
@@ -163,8 +169,18 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
         ),
         key=lambda pair: pair[1],
     )
-    share = lost / best.step_time_seconds
     return f"{share:.1%} slower: {term} costs {short_seconds(amount)} more"
+
+
+def kept_out(request: PlanRequest, layout: Layout) -> str:
+    """Why the search may not choose a legal layout that fits: a pin, or it is none of its space."""
+    for each in fields(request.pins):
+        pin = getattr(request.pins, each.name)
+        if pin is not None and pin != getattr(layout, each.name):
+            return f"{each.name} is pinned to {str(pin).lower()}"
+    if request.pins.precision is None and layout.precision not in request.allowed_precisions:
+        return f"{layout.precision} is not among the allowed precisions"
+    return "the search does not try it"
 
 
 def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...]:

@@ -248,9 +248,11 @@ def _global_batch(request: PlanRequest, layout: Layout) -> str:
     unit = layout.microbatch_size * layout.dp
     if batch % unit == 0:
         return ""
+    around = sorted({max(1, batch // unit) * unit, -(-batch // unit) * unit})
+    nearest = f"are {around[0]} and {around[1]}" if len(around) > 1 else f"is {unit}"
     return (
         f"global batch {batch} must be a multiple of microbatch_size * dp = {unit}; "
-        f"the nearest are {max(1, batch // unit) * unit} and {-(-batch // unit) * unit}"
+        f"the nearest {nearest}"
     )
 
 

@@ -13,6 +13,7 @@ from app.planner.explain import (
     fsdp_degree,
     gib,
     headline,
+    kept_out,
     layout_words,
     narrow_sentence,
     neighbours,
@@ -100,6 +101,19 @@ def test_why_another_layout_lost() -> None:
     assert "optimizer states grow" in why_not(asked, best, large)
     slow = estimate(asked, layout(asked, tp=8, recompute="full"))
     assert "slower: tensor-parallel traffic costs" in why_not(asked, best, slow)
+
+
+def test_what_is_faster_than_the_plan_says_what_keeps_it_out() -> None:
+    """A pin, the allowed precisions, or the space, and never a loss below zero."""
+    asked = replace(request(nodes=4), pins=Pins(recompute="full"))
+    found = planned(asked)
+    said = [each.why_not for each in alternatives(asked, found.estimate)]
+    assert any(each.endswith("faster, but recompute is pinned to full") for each in said)
+    assert not any(each.startswith("-") for each in said)
+    free = replace(asked, pins=Pins())
+    narrow = replace(found.layout, precision="fp8")
+    assert kept_out(free, narrow) == "fp8 is not among the allowed precisions"
+    assert kept_out(free, replace(narrow, precision="bf16")) == "the search does not try it"
 
 
 def test_neighbours_change_one_thing() -> None:

@@ -51,7 +51,7 @@ BREAKS: list[tuple[str, Asked, Fields, str]] = [
         "needs sequence parallelism",
     ),
     ("global_batch % (microbatch * dp) == 0", {"batch": 60}, {}, "the nearest are 56 and 64"),
-    ("global_batch % (microbatch * dp) == 0", {"batch": 3}, {}, "the nearest are 8 and 8"),
+    ("global_batch % (microbatch * dp) == 0", {"batch": 3}, {}, "the nearest is 8"),
     ("the GPU has the precision", {"gpu": "A100-SXM4-80GB"}, {"precision": "fp8"}, "bf16"),
     ("the framework has the precision", {"framework": "deepspeed"}, {"precision": "fp8"}, "fp8"),
     ("narrow precision needs aligned tokens", {"seq": 8}, {"precision": "fp8"}, "16"),
