@@ -27,25 +27,28 @@ def meant(name: str, known: tuple[str, ...], alike: float = NEARLY) -> str:
 
 
 def unread_annotations(annotations: Mapping[str, Any], read: tuple[str, ...]) -> Iterator[str]:
-    """Annotations of our prefix that are neither `read` nor written by us, or nearly are `read`.
+    """Annotations of our prefix that are neither `read` nor written by us, or nearly are `read`."""
+    for name in islice(annotations, CHECKED_NAMES):
+        if name in read or name in labels.WRITTEN or len(name) > NAME_CHARACTERS:
+            continue
+        near, instead = _unread(name, read)
+        if instead:
+            said = f"`{near}` counts" if near in annotations else instead
+            yield f"metadata.annotations: nothing reads `{name}`; {said}"
+
+
+@lru_cache(maxsize=1024)
+def _unread(name: str, read: tuple[str, ...]) -> tuple[str, str]:
+    """The annotation that `name` nearly is, and what to say of it: both "" for a foreign name.
 
     The prefix counts for nothing in the likeness: with it any two names would be much alike.
     """
+    domain, slash, key = name.rpartition("/")
+    ours = domain + slash == labels.PREFIX
+    if not ours and not meant(domain + slash, (labels.PREFIX,)):
+        return "", ""
     known = tuple(each.removeprefix(labels.PREFIX) for each in read)
-    ours = {*read, *labels.WRITTEN}
-    for name in islice(annotations, CHECKED_NAMES):
-        if name in ours or len(name) > NAME_CHARACTERS:
-            continue
-        domain, slash, key = name.rpartition("/")
-        prefixed = domain + slash == labels.PREFIX
-        if not prefixed and not meant(domain + slash, (labels.PREFIX,)):
-            continue
-        near = meant(key, known, NEAREST if prefixed else NEARLY)
-        if near and labels.PREFIX + near not in annotations:
-            yield _unread(name, f"did you mean `{labels.PREFIX}{near}`?")
-        elif prefixed:
-            yield _unread(name, f"{labels.PREFIX} has {', '.join(known)}")
-
-
-def _unread(name: str, instead: str) -> str:
-    return f"metadata.annotations: nothing reads `{name}`; {instead}"
+    near = meant(key, known, NEAREST if ours else NEARLY)
+    if near:
+        return labels.PREFIX + near, f"did you mean `{labels.PREFIX}{near}`?"
+    return "", f"{labels.PREFIX} has {', '.join(known)}" if ours else ""

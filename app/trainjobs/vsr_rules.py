@@ -531,7 +531,9 @@ def misspelt_names(job: Job) -> Iterator[str]:
     """Names that nobody reads: of the spec nearly one we do, of annotations any of our prefix."""
     spec = mapping_at(job, "spec")
     for name in islice(spec, CHECKED_NAMES):
-        near = "" if len(name) > NAME_CHARACTERS else meant(name, SPEC_FIELDS)
-        if name not in SPEC_FIELDS and near and near not in spec:
+        if name in SPEC_FIELDS or len(name) > NAME_CHARACTERS:
+            continue
+        near = meant(name, SPEC_FIELDS)
+        if near and near not in spec:
             yield f"spec: nothing reads `{name}`; did you mean `{near}`?"
     yield from unread_annotations(mapping_at(job, "metadata", "annotations"), labels.READ)
