@@ -252,11 +252,19 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("form", ["TrainJob, plan fixed", "TrainJob, planned at admission"])
-def test_the_manifest_is_admitted_as_it_is(visit: Visit, form: str) -> None:
+@pytest.mark.parametrize(
+    "address", ["", "#model=llama-3-70b&gpu=H100-SXM5-80GB&nodes=1&task=qlora&lora_rank=8"]
+)
+def test_the_manifest_is_admitted_as_it_is(visit: Visit, form: str, address: str) -> None:
     """What is copied from the page, sent to the webhook of the same service."""
-    page = visit.open()
+    page = visit.open(address)
     page.get_by_role("button", name=form).click()
     job = yaml.safe_load(page.locator("#launch pre").inner_text())
+    stated = job["metadata"]["annotations"]
+    if address:
+        assert stated["training.vsr.dev/task"] == "qlora"
+        assert stated["training.vsr.dev/lora-rank"] == "8"
+    assert job["spec"]["checkpoint"]["storagePath"]
     asked = review()
     asked["request"]["object"] = job
     for door in ("validate", "mutate"):
