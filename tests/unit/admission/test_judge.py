@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.admission.judge import ASSUMED_BY_RULE, DEGREES_RULE, RULES_OF_THE_GPU
+from app.admission.judge import (
+    ASSUMED_BY_RULE,
+    DEGREES_RULE,
+    RULES_OF_THE_GPU,
+    memory_errors,
+    memory_warnings,
+)
+from app.planner.estimate import MEMORY_MARGIN, estimate
 from app.planner.intent import TrainIntent
 from app.planner.legality import RULES
+from app.trainjobs.adapter import DeclaredLayout
 from tests.kubeflow.reviews import answered
+from tests.unit.planner.builders import layout, request
 from tests.vsr.reviews import manual_job, review_of, shipped
 
 PREFIX = "training.vsr.dev/"
@@ -122,6 +132,21 @@ def test_the_least_change_that_fits_is_named() -> None:
     assert "of the 73 GiB usable (80 less the 8% that stay free)" in told
     assert "unless it runs with recompute selective (" in told
     assert "zero3" not in told
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.919, ""), (0.95, "it may run out of memory"), (1.01, "")]
+)
+def test_what_a_plan_leaves_free_is_a_stated_layouts_to_use(share: float, words: str) -> None:
+    """One limit at both doors; between it and the card a warning, above the card an error."""
+    asked = request()
+    judged = estimate(asked, layout(asked))
+    card = int(judged.memory.total / share)
+    full = replace(judged, gpu_memory_bytes=card, limit_bytes=card * (1 - MEMORY_MARGIN))
+    assert words in " ".join(memory_warnings([full], full))
+    assert bool(list(memory_warnings([full], full))) is bool(words)
+    declared = DeclaredLayout(intent=TrainIntent(), fields={}, paths={})
+    assert bool(list(memory_errors(full, declared, asked))) is (share > 1)
 
 
 def test_lora_is_judged_as_lora() -> None:
