@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from math import gcd
 
 from app.planner.estimate import complete
 from app.planner.explain import gib, layout_words
@@ -20,27 +21,48 @@ OPTIMIZER_REMEDY = "an 8-bit optimizer without fp32 master weights would fit"
 LOSS_CHUNKS = 8
 """Parts a chunked cross-entropy cuts its tokens into (torchtitan's default)."""
 
+WITHOUT_PINS = "the same job without its pinned fields would fit"
+
 MAX_GROWTH = 32
 """The largest growth of the cluster a refusal tries."""
+
+MAX_HALVINGS = 5
+"""Searches between the last doubling that does not fit and the first that does."""
 
 MAX_GPUS_TRIED = 16_384
 """The largest cluster a refusal tries: beyond it each search takes long and nobody has one."""
 
 
 def more_nodes(request: PlanRequest, fits: Fits) -> int:
-    """The smallest doubling of the nodes that makes the job fit, 0 if none up to `MAX_GROWTH`.
+    """Nodes with which the job fits, 0 if none up to `MAX_GROWTH`; as few as halving finds.
 
-    The global batch grows with the nodes, so that every rank keeps its share.
+    The nodes double until the job fits, then `MAX_HALVINGS` tries halve the gap to the last that
+    did not. The global batch grows with the nodes, so that every rank keeps its share.
     """
-    factor = 2
-    while factor <= MAX_GROWTH and request.cluster.world_size * factor <= MAX_GPUS_TRIED:
-        cluster = replace(request.cluster, nodes=request.cluster.nodes * factor)
-        batch = request.workload.global_batch_size * factor
-        workload = replace(request.workload, global_batch_size=batch)
-        if fits(replace(request, cluster=cluster, workload=workload)):
-            return cluster.nodes
-        factor *= 2
-    return 0
+    here = request.cluster.nodes
+    most = min(here * MAX_GROWTH, MAX_GPUS_TRIED // request.cluster.gpus_per_node)
+    few, nodes = here, here * 2
+    while nodes <= most and not fits(grown(request, nodes)):
+        few, nodes = nodes, nodes * 2
+    if nodes > most:
+        return 0
+    step = here // gcd(here, request.workload.global_batch_size)
+    for _ in range(MAX_HALVINGS):
+        middle = few + max(1, (nodes - few) // 2 // step) * step
+        if middle >= nodes:
+            break
+        few, nodes = (few, middle) if fits(grown(request, middle)) else (middle, nodes)
+    return nodes
+
+
+def grown(request: PlanRequest, nodes: int) -> PlanRequest:
+    """The question on other nodes, the global batch in proportion."""
+    batch = request.workload.global_batch_size * nodes // request.cluster.nodes
+    return replace(
+        request,
+        cluster=replace(request.cluster, nodes=nodes),
+        workload=replace(request.workload, global_batch_size=batch),
+    )
 
 
 def remedies(request: PlanRequest, fits: Fits) -> tuple[str, ...]:
@@ -69,9 +91,7 @@ def remedies(request: PlanRequest, fits: Fits) -> tuple[str, ...]:
     chunked = replace(request, framework=replace(request.framework, logits_bytes=loss))
     changes.append((chunked, "a fused or chunked cross-entropy loss would fit"))
     if request.pins != Pins():
-        changes.append(
-            (replace(request, pins=Pins()), "the same job without its pinned fields would fit")
-        )
+        changes.append((replace(request, pins=Pins()), WITHOUT_PINS))
     found += [sentence for changed, sentence in changes if fits(changed)]
     return tuple(found)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.planner.refuse import memory_reason, more_nodes, no_layout_reasons, remedies
+from app.planner.refuse import grown, memory_reason, more_nodes, no_layout_reasons, remedies
 from app.planner.request import NoFeasiblePlan, Pins, PlanRequest
 from app.planner.search import fits_somewhere, leanest, plan
 from tests.unit.planner.builders import request, with_host
@@ -25,8 +25,36 @@ def test_nothing_fits() -> None:
     assert found.short_by_bytes == found.nearest.memory.total - found.nearest.limit_bytes > 0
     assert "no layout fits" in found.reasons[0]
     assert "GiB too much" in found.reasons[0]
-    assert "16 nodes instead of 1 would fit" in found.remedies
+    assert "9 nodes instead of 1 would fit" in found.remedies
     assert "an 8-bit optimizer without fp32 master weights would fit" not in found.remedies
+
+
+@pytest.mark.parametrize(("nodes", "least"), [(1, 9), (2, 9), (3, 9), (7, 9)])
+def test_the_nodes_named_are_the_fewest_that_fit(nodes: int, least: int) -> None:
+    """Not the next doubling; one fewer lacks memory."""
+    asked = request("llama-3-70b", nodes=nodes, per_node=2, batch=2 * 7 * 9 * 8)
+    tried: list[int] = []
+
+    def fits(changed: PlanRequest) -> bool:
+        tried.append(changed.cluster.nodes)
+        return fits_somewhere(changed)
+
+    assert more_nodes(asked, fits) == least
+    assert not fits_somewhere(grown(asked, least - 1))
+    assert len(tried) <= 10
+
+
+def test_a_batch_grows_in_proportion_to_the_nodes() -> None:
+    """From 6 nodes with a batch of 8, only every third number of nodes keeps each rank's share."""
+    tried: list[tuple[int, int]] = []
+
+    def fits(changed: PlanRequest) -> bool:
+        nodes, batch = changed.cluster.nodes, changed.workload.global_batch_size
+        tried.append((nodes, batch))
+        return nodes > 30
+
+    assert more_nodes(request(nodes=6, batch=8), fits) == 33
+    assert all(batch * 6 == nodes * 8 for nodes, batch in tried)
 
 
 def test_a_small_optimizer_is_proposed() -> None:
