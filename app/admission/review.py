@@ -218,8 +218,10 @@ def _check_version(document: Mapping[str, Any]) -> None:
     version, kind = document.get("apiVersion"), document.get("kind")
     if kind == KIND and version == API_VERSION:
         return
+    neither = kind is None and version is None
+    found = "and names neither" if neither else f"not {_shown(kind)} of {_shown(version)}"
     msg = (
-        f"the body must be {KIND} of {API_VERSION}, not {_shown(kind)} of {_shown(version)}; "
+        f"the body must be {KIND} of {API_VERSION}, {found}; "
         "set `admissionReviewVersions: [v1]` in the webhook configuration"
     )
     raise MalformedReview(msg)

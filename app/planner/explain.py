@@ -10,7 +10,7 @@ from typing import Any
 from app.planner.estimate import complete, estimate, limit_bytes
 from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
-from app.planner.legality import uneven_stages, violations
+from app.planner.legality import uneven_stages
 from app.planner.request import (
     Alternative,
     Estimate,
@@ -22,9 +22,10 @@ from app.planner.request import (
 )
 
 GIB = 1024**3
-NEIGHBOUR_LIMIT = 8
 FITTING_SHOWN = 5
 TOO_BIG_SHOWN = 3
+ROUNDS_TO_ONE, ROUNDS_TO_1000 = 0.9995, 999.5
+"""From here on three digits read `1.00` and `1,000`."""
 SAME = 1e-4
 """Costs closer than this share are the same to a reader."""
 
@@ -57,8 +58,9 @@ def gib(amount: float) -> str:
 
 
 def short_seconds(seconds: float) -> str:
-    """Seconds for a person: `2.35 s` or `87 ms`."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+    """Seconds for a person, three digits: `2.35 s`, `87 ms`, `2,150 s`."""
+    value, unit = (seconds, "s") if seconds >= ROUNDS_TO_ONE else (seconds * 1000, "ms")
+    return f"{value:,.0f} {unit}" if value >= ROUNDS_TO_1000 else f"{value:.3g} {unit}"
 
 
 def fsdp_degree(layout: Layout) -> int:
@@ -184,50 +186,29 @@ def kept_out(request: PlanRequest, layout: Layout) -> str:
 
 
 def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...]:
-    """The neighbours of the best layout that could run here: those that fit, nearest first.
+    """The legal neighbours of the best layout: those that fit, fastest first.
 
     Then those that do not fit, the smallest excess first: those would be faster, or nothing would
-    be said of them; then, where there is still room, those a rule forbids. Neighbours that cost the
-    same are left out.
+    be said of them. Neighbours that cost the same are left out.
     """
     fitting: list[Alternative] = []
     too_big: list[Alternative] = []
-    forbidden: list[Layout] = []
     seen = {best.layout}
     for change in neighbours(best.layout, request.cluster.world_size):
         other = changed_layout(request, best.layout, change)
-        if other is None or other in seen or (other.ep > 1 and request.model.moe is None):
+        if other is None or other in seen:
             continue
         seen.add(other)
-        if violations(request, other):
-            forbidden.append(other)
+        judged = estimate(request, other)
+        if not judged.legal or _same_cost(best, judged):
             continue
-        shown = _alternative(request, best, other)
-        if shown is not None:
-            (fitting if over(request, shown) <= 0 else too_big).append(shown)
+        fits = judged.memory.total <= judged.limit_bytes
+        (fitting if fits else too_big).append(
+            Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
+        )
     fitting.sort(key=lambda each: each.estimate.step_time_seconds)
-    too_big.sort(key=lambda each: over(request, each))
-    found = [*fitting[:FITTING_SHOWN], *too_big[:TOO_BIG_SHOWN]]
-    for other in forbidden:
-        if len(found) == NEIGHBOUR_LIMIT:
-            break
-        shown = _alternative(request, best, other)
-        if shown is not None:
-            found.append(shown)
-    return tuple(found)
-
-
-def _alternative(request: PlanRequest, best: Estimate, other: Layout) -> Alternative | None:
-    """Why not `other`; `None` where it has no costs, nobody would ask, or nothing differs."""
-    judged = estimate(request, other)
-    if judged.memory.total <= 0 or _impossible(judged) or _same_cost(best, judged):
-        return None
-    return Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
-
-
-def over(request: PlanRequest, other: Alternative) -> float:
-    """Bytes of an alternative above what a plan may use."""
-    return other.estimate.memory.total - limit_bytes(request)
+    too_big.sort(key=lambda each: each.estimate.memory.total)
+    return (*fitting[:FITTING_SHOWN], *too_big[:TOO_BIG_SHOWN])
 
 
 def _same_cost(best: Estimate, other: Estimate) -> bool:
@@ -237,17 +218,12 @@ def _same_cost(best: Estimate, other: Estimate) -> bool:
     )
 
 
-def _impossible(judged: Estimate) -> bool:
-    """Broken in a way nobody would ask about: a kind the framework does not have."""
-    return any(each.rule.startswith("the framework") for each in judged.violations)
-
-
 def sentences(request: PlanRequest, best: Estimate, stats: SearchStats) -> list[str]:
     """The explanation, a sentence each."""
     layout, time = best.layout, best.time
     said = [f"{estimate_line(best)}, {short_seconds(time.total)} a step."]
     said.append(
-        f"Fastest that fits, of {stats.configurations} legal layouts of {request.model.name} on "
+        f"Fastest that fits, of {stats.configurations:,} legal layouts of {request.model.name} on "
         f"{request.cluster.world_size} x {request.cluster.gpu.name}."
     )
     costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != "compute"]
@@ -263,10 +239,6 @@ def sentences(request: PlanRequest, best: Estimate, stats: SearchStats) -> list[
         f"{gib(best.limit_bytes - best.memory.total)} GiB below the limit of "
         f"{gib(best.limit_bytes)}."
     )
-    if best.memory.total > 0.9 * best.gpu_memory_bytes:
-        said.append(
-            "This is close to the card's memory; a longer batch or another kernel may not fit."
-        )
     if layout.precision not in SIXTEEN_BIT_OR_WIDER:
         said.append(narrow_sentence(request, best))
     return said

@@ -77,6 +77,11 @@ def test_other_bodies_are_malformed(body: bytes) -> None:
     assert len(str(caught.value)) < 400
 
 
+def test_an_object_that_is_no_review_at_all_is_said_so() -> None:
+    with pytest.raises(MalformedReview, match="and names neither;"):
+        parse_review(b"{}")
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

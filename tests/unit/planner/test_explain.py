@@ -41,7 +41,17 @@ def test_gib(amount: float, words: str) -> None:
     assert gib(amount) == words
 
 
-@pytest.mark.parametrize(("amount", "words"), [(2.345, "2.35 s"), (0.0871, "87.1 ms")])
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        (2.345, "2.35 s"),
+        (0.0871, "87.1 ms"),
+        (0.99951, "1 s"),
+        (0.9994, "999 ms"),
+        (999.6, "1,000 s"),
+        (2150.4, "2,150 s"),
+    ],
+)
 def test_short_seconds(amount: float, words: str) -> None:
     assert short_seconds(amount) == words
 
@@ -69,14 +79,6 @@ def test_an_explanation_names_the_costs() -> None:
     near = alternatives(found.request, found.estimate)
     assert near
     assert all(each.why_not for each in near)
-
-
-def test_a_full_card_is_said() -> None:
-    asked = request()
-    judged = estimate(asked, layout(asked, recompute="full"))
-    used = replace(judged, gpu_memory_bytes=int(judged.memory.total / 0.93))
-    assert "close to the card's memory" in " ".join(sentences(asked, used, STATS))
-    assert "close to the card's memory" not in " ".join(sentences(asked, judged, STATS))
 
 
 def test_a_narrow_precision_says_its_gain_and_its_pin() -> None:
@@ -145,11 +147,9 @@ def test_alternatives_are_what_could_run_here() -> None:
     near = alternatives(found.request, found.estimate)
     assert len({each.layout for each in near}) == len(near) <= 8
     assert all(each.layout != found.layout for each in near)
-    legal = [each.estimate.legal for each in near]
-    assert legal == sorted(legal, reverse=True)
+    assert all(each.estimate.legal for each in near)
     room = [each.estimate.memory.total <= each.estimate.limit_bytes for each in near]
-    lawful = [fits for fits, lawful in zip(room, legal, strict=True) if lawful]
-    assert lawful == sorted(lawful, reverse=True)
+    assert room == sorted(room, reverse=True)
 
 
 def test_changes_that_do_not_divide_the_gpus_are_left_out() -> None:
