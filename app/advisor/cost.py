@@ -22,6 +22,7 @@ from app.advisor.requests import (
     positive,
     whole_number,
 )
+from app.catalog.loader import Unknown
 from app.catalog.reading import nearest, quoted, shown
 from app.catalog.records import Instance
 from app.planner.explain import estimate_line, short_seconds
@@ -255,10 +256,8 @@ def chosen(intent: TrainIntent, by_gpu: bool, desk: Desk) -> list[Instance] | Fi
             return FieldError(path="instance_type", value=name, message=message)
     if by_gpu:
         gpu = catalog.gpu(intent.gpu or "")
-        if not hasattr(gpu, "entry"):
-            near = quoted(nearest(intent.gpu or "", catalog.gpus))
-            message = f"`gpu` {shown(intent.gpu)} is not in the catalog; near it: {near}"
-            return FieldError(path="gpu", value=intent.gpu, message=message)
+        if isinstance(gpu, Unknown):
+            return FieldError(path="gpu", value=intent.gpu, message=f"`gpu` {gpu.message}")
         found = [one for one in found if one.gpu == gpu.entry.gpu.name]
     return found
 
@@ -449,7 +448,7 @@ def _spot_advice(one: Offer, spot: Json) -> str:
         f"{counted(one.nodes, 'node')}"
     )
     if one.spot_usd is None:
-        return f"no spot price of {one.instance.name} is known; on spot machines {every}"
+        return f"no spot price of {one.instance.name} is known"
     money = spot["usd_with_overhead"]
     if money is None or money >= one.usd:
         return (
@@ -529,6 +528,8 @@ def scaling_advice(curve: Sequence[Json], best: Offer | None) -> str:
         return ""
     stopped = next((row for row in curve if not row["pays"]), None)
     name = best.instance.name
+    if len(curve) == 1:
+        return f"{name} was tried at {counted(curve[0]['nodes'], 'node')} alone"
     if stopped is None:
         return (
             f"{name} still pays at {counted(curve[-1]['nodes'], 'node')}, the most that was tried"

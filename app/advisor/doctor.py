@@ -58,7 +58,7 @@ SYMPTOMS: Final = (
         pattern=_lines(
             r"(?:CUDA|HIP) out of memory", r"OutOfMemoryError", r"cudaErrorMemoryAllocation"
         ),
-        cause="a GPU's memory is full: the layout holds more than the card has",
+        cause="a GPU's memory is full",
         change="take a smaller microbatch, more recomputation, or more sharding",
         source="PyTorch c10/cuda/CUDACachingAllocator.cpp",
     ),
@@ -81,8 +81,9 @@ SYMPTOMS: Final = (
         ),
         cause="ranks waited for one that did not come: it died, is slow, or called another "
         "collective; the first rank with another error is the one to look at",
-        change="read the earliest error of all ranks; set TORCH_NCCL_TRACE_BUFFER_SIZE to record "
-        "the collectives; if loading or checkpointing is what is slow, raise the timeout",
+        change="read the earliest error of all ranks; set TORCH_FR_BUFFER_SIZE (before PyTorch 2.9 "
+        "TORCH_NCCL_TRACE_BUFFER_SIZE) to record the collectives; if loading or checkpointing is "
+        "what is slow, raise the timeout",
         source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
     ),
     Symptom(
@@ -236,6 +237,8 @@ SYMPTOMS: Final = (
         source="NVIDIA Xid errors documentation; CUDA runtime error strings",
     ),
 )
+CAPACITY_TOLERANCE: Final = 0.05
+"""What a log says a card has and what its driver shows differ by up to this share on one part."""
 USE: Final = re.compile(
     r"(?:gpu[_ -]?util(?:ization)?|utilization\.gpu)\D{0,20}?(\d{1,3}(?:\.\d+)?)\s*%|"
     r"\bmfu\b\s*[:=]\s*(\d{1,3}(?:\.\d+)?)\s*%",
@@ -402,17 +405,43 @@ def _finding(one: Finding, setup: Setup | None, changes: list[str]) -> Json:
         body["change"] = _oom_change(one, body["change"])
         body["planner"] = changes
         if setup is not None:
-            held, limit = gib(setup.estimate.memory.total), gib(setup.estimate.limit_bytes)
-            body["cause"] += f"; we predict {held} GiB, and a plan may use {limit}"
+            body["cause"] += f"; {_predicted(one, setup)}"
     if one.symptom.name == "low_gpu_use" and setup is not None:
         step = short_seconds(setup.estimate.step_time_seconds)
         body["planner"] = [f"the plan expects {step} a step and {setup.estimate.mfu:.0%} MFU"]
     return body
 
 
+def _predicted(one: Finding, setup: Setup) -> str:
+    """What the memory model says of a layout that ran out of memory, and whether it agrees."""
+    judged = setup.estimate
+    held, card = judged.memory.total, judged.gpu_memory_bytes
+    said = (
+        f"we predict {gib(held)} GiB of the card's {gib(card)}, and a plan may use "
+        f"{gib(judged.limit_bytes)}"
+    )
+    capacity = one.numbers.get("capacity_bytes", 0)
+    if capacity and abs(capacity - card) > CAPACITY_TOLERANCE * card:
+        return f"{said}: the log's card has {gib(capacity)} GiB, so this is another job's log"
+    if held > judged.limit_bytes:
+        return f"{said}: the layout is too large"
+    allocated = one.numbers.get("allocated_bytes", 0)
+    if allocated > held:
+        said += f"; the log says that PyTorch held {gib(allocated)} GiB"
+    elif _fragmented(one):
+        return said
+    return f"{said}: the prediction is too low, or the log is of another layout"
+
+
+def _fragmented(one: Finding) -> bool:
+    """Whether more is reserved and unused than was asked for."""
+    unused, tried = one.numbers.get("reserved_unused_bytes", 0), one.numbers.get("tried_bytes", 0)
+    return unused > tried > 0
+
+
 def _oom_change(one: Finding, change: str) -> str:
     unused, tried = one.numbers.get("reserved_unused_bytes", 0), one.numbers.get("tried_bytes", 0)
-    if unused > tried > 0:
+    if _fragmented(one):
         return (
             f"{gib(unused)} GiB are reserved and unused, more than the {gib(tried)} asked for: the "
             f"allocator is fragmented; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, else "

@@ -61,7 +61,11 @@ def _plain(name: str) -> str:
 def _nothing(kind: str, search: str, entries: Mapping[str, Named]) -> Refusal:
     spellings = {one: name for name, entry in entries.items() for one in (name, *entry.aliases)}
     near = dict.fromkeys(spellings[one] for one in nearest(search, spellings))
-    guess = f"the nearest are {quoted(near)}" if near else "leave the word out to see all"
+    guess = (
+        f"the nearest are {quoted(near)}"
+        if near
+        else "nothing is near it; leave the word out to see all"
+    )
     message = f"no {kind} is called {shown(search)}; {guess}"
     error = FieldError(path="search", value=search, message=message)
     return Refusal(code="not_found", errors=(error,))

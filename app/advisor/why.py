@@ -45,6 +45,7 @@ COMPARED: Final = (
     "stage_layers",
 )
 DEGREES: Final = ("tp", "pp", "cp", "ep", "vpp", "microbatch_size")
+APART: Final = "; on other numbers of GPUs, terms are not compared"
 KIND_DISTANCE: Final = 1.0
 """How far another kind of recomputation, sharding or precision is: as far as a factor of two."""
 
@@ -181,6 +182,7 @@ def _body(
     seconds: float,
 ) -> Json:
     best = planned.estimate if isinstance(planned, Plan) else None
+    alike = best if comparable(asked, planned) else None
     over = asked.memory.total - asked.limit_bytes
     return {
         "verdict": verdict(request, asked, planned),
@@ -195,8 +197,8 @@ def _body(
         "works": works(request, asked),
         "short_by_bytes": over if over > 0 and math.isfinite(over) else 0.0,
         "changed_fields": [] if best is None else changed_fields(best.layout, asked.layout),
-        "time": [] if best is None else differences(best, asked, "time"),
-        "memory": [] if best is None else differences(best, asked, "memory"),
+        "time": [] if alike is None else differences(alike, asked, "time"),
+        "memory": [] if alike is None else differences(alike, asked, "memory"),
         "remedies": [_remedy(asked, one) for one in found],
         "search": search_body(planned.search, duration_seconds=seconds),
         **question_body(request),
@@ -237,13 +239,21 @@ def differences(best: Estimate, asked: Estimate, kind: str) -> list[Json]:
     return sorted(rows, key=lambda row: -abs(float(str(row[f"difference_{unit}"]))))
 
 
+def comparable(asked: Estimate, planned: Plan | NoFeasiblePlan) -> bool:
+    """Whether both are of the same GPUs, so that their terms say what a choice costs."""
+    return isinstance(planned, NoFeasiblePlan) or (
+        planned.layout.world_size == asked.layout.world_size
+    )
+
+
 def verdict(request: PlanRequest, asked: Estimate, planned: Plan | NoFeasiblePlan) -> str:
     """One sentence: what is wrong with the layout, or what it costs against the plan."""
     words = layout_words(asked.layout)
     if not asked.legal:
         more = len(asked.violations) - 1
         also = f" (and {more} more)" if more else ""
-        return f"{words} is not legal: {asked.violations[0].message}{also}"
+        apart = "" if comparable(asked, planned) else APART
+        return f"{words} is not legal: {asked.violations[0].message}{also}{apart}"
     over = asked.memory.total - limit_bytes(request)
     if over > 0:
         tight = " It may start all the same, and fail later." if asked.fits else ""

@@ -57,9 +57,19 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> tuple[str, ...]:
-    """The known names most like `name`, best first; at most `count`, none when none is like it."""
+    """The known names most like `name`, best first; at most `count`, none when none is like it.
+
+    Where no whole name is, those whose first word is: `H900` is near `H100-SXM5-80GB`.
+    """
     by_key = {one.lower(): one for one in known}
-    found = get_close_matches(name[:80].lower(), by_key, n=count, cutoff=0.45)
+    text = name[:80].lower()
+    found = get_close_matches(text, by_key, n=count, cutoff=0.45)
+    if not found:
+        heads: dict[str, list[str]] = {}
+        for key in by_key:
+            heads.setdefault(key.partition("-")[0], []).append(key)
+        near = get_close_matches(text, heads, n=count, cutoff=0.7)
+        found = [key for head in near for key in heads[head]][:count]
     return tuple(by_key[one] for one in found)
 
 

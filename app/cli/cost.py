@@ -186,9 +186,16 @@ def _scaling(rows: list[dict[str, Any]]) -> Any:
             f"{row['efficiency']:.0%}",
             f"{row['hours']:,.1f}",
             f"{row['usd']:,.0f}",
-            "" if row["pays"] else "does not pay",
+            _paying(row),
         )
     return shown
+
+
+def _paying(row: dict[str, Any]) -> str:
+    """Whether a step up pays; the first size is a step from nothing."""
+    if row["speedup_over_previous"] is None:
+        return "the first size"
+    return "pays" if row["pays"] else "does not pay"
 
 
 def _show_checkpoint(screen: Any, advice: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from app.cli.refuse import NO, CannotAnswer
 from app.cli.screen import console, heading, print_json, say, table
 
 _UNITS = {"seconds": (1.0, "s"), "bytes": (2.0**30, "GiB")}
+SHOWN = 0.005
+"""What two decimals show: less rounds to 0.00."""
 
 
 @with_question
@@ -74,25 +76,30 @@ def _show(body: dict[str, Any]) -> None:
         for one in body["remedies"]:
             say(screen, f"- {one['says']}")
         if not body["remedies"]:
-            say(screen, "none: more than one field must change")
+            say(screen, f"none: {_no_remedy(body)}")
+
+
+def _no_remedy(body: dict[str, Any]) -> str:
+    """Why no single change helps."""
+    if not body["infeasible"]:
+        return "more than one field must change"
+    return "no layout fits, as said above, whatever changes"
 
 
 def _terms(screen: Any, title: str, rows: list[dict[str, Any]], kind: str) -> None:
     unit, word = _UNITS[kind]
-    shown = [row for row in rows if row[f"asked_{kind}"] or row[f"plan_{kind}"]]
+    both = [(row["words"], row[f"asked_{kind}"] / unit, row[f"plan_{kind}"] / unit) for row in rows]
+    shown = [row for row in both if max(row[1:]) >= SHOWN]
     if not shown:
         return
     heading(screen, title)
     lines = table("", f"asked {word}", f"plan {word}", "difference", right=(1, 2, 3))
-    sums = {one: sum(row[f"{one}_{kind}"] for row in shown) for one in ("asked", "plan")}
-    for row in (
-        *shown,
-        {
-            "words": "total",
-            **{f"{one}_{kind}": value for one, value in sums.items()},
-            f"difference_{kind}": sums["asked"] - sums["plan"],
-        },
-    ):
-        cells = [row[f"{one}_{kind}"] / unit for one in ("asked", "plan", "difference")]
-        lines.add_row(row["words"], f"{cells[0]:.2f}", f"{cells[1]:.2f}", f"{cells[2]:+.2f}")
+    total = ("total", sum(row[1] for row in both), sum(row[2] for row in both))
+    for words, asked, plan in (*shown, total):
+        lines.add_row(words, f"{asked:,.2f}", f"{plan:,.2f}", signed(asked - plan))
     screen.print(lines)
+
+
+def signed(number: float) -> str:
+    """Two decimals with a sign; what rounds to nothing has none."""
+    return f"{number:+,.2f}" if abs(number) >= SHOWN else "0.00"

@@ -63,6 +63,10 @@ def command(
         _show_nothing(answer.body["infeasible"])
     else:
         _show(answer.body)
+        if directory is not None:
+            names = ", ".join(str(directory / one["name"]) for one in answer.body["files"])
+            heading(console(), "Written")
+            say(console(), names)
     if answer.launch is None:
         raise typer.Exit(NO)
 

@@ -50,7 +50,7 @@ def show_estimate(screen: Console, answer: EstimateAnswer) -> None:
     _show_violations(screen, estimate)
     _show_layout(screen, estimate)
     if estimate.time.total > 0:
-        _show_costs(screen, estimate)
+        _show_costs(screen, estimate, answer.request.cluster.gpu.default_precision)
     _show_list(screen, "Assumptions", estimate.assumptions)
 
 
@@ -58,7 +58,7 @@ def _show_feasible(screen: Console, plan: Plan) -> None:
     say(screen, headline(plan), style="bold")
     _show_question(screen, plan.request)
     _show_layout(screen, plan.estimate)
-    _show_costs(screen, plan.estimate)
+    _show_costs(screen, plan.estimate, plan.request.cluster.gpu.default_precision)
     heading(screen, "Why")
     repeated = f"{headline(plan)}, {short_seconds(plan.estimate.step_time_seconds)} a step."
     say(screen, plan.explanation.removeprefix(repeated).strip())
@@ -127,9 +127,9 @@ def _choices(layout: Layout) -> Iterable[str]:
         yield f"layers a stage {'/'.join(map(str, layout.stage_layers))}"
 
 
-def _show_costs(screen: Console, estimate: Estimate) -> None:
+def _show_costs(screen: Console, estimate: Estimate, peak: str) -> None:
     _show_memory(screen, estimate)
-    _show_time(screen, estimate)
+    _show_time(screen, estimate, peak)
 
 
 def _show_memory(screen: Console, estimate: Estimate) -> None:
@@ -144,17 +144,19 @@ def _show_memory(screen: Console, estimate: Estimate) -> None:
         say(screen, f"and {gib(memory.host)} GiB of host memory on each node")
 
 
-def _show_time(screen: Console, estimate: Estimate) -> None:
+def _show_time(screen: Console, estimate: Estimate, peak: str) -> None:
+    """`peak` is the precision whose peak rate MFU is a share of."""
     time = estimate.time
     heading(screen, "Time of one step")
     rows = [(word, getattr(time, name)) for name, word in TIME_WORDS.items()]
     _print_terms(screen, rows, whole=time.total, unit="", show=short_seconds, style="blue")
     rate = estimate.model_flop_per_second_per_gpu / 1e12
     tokens = estimate.tokens_per_second_per_gpu
+    of_peak = f" of the {peak} peak" if estimate.layout.precision != peak else ""
     say(
         screen,
         f"{short_seconds(time.total)} a step; {tokens:,.0f} tokens/s and {rate:,.0f} TFLOP/s "
-        f"for each GPU, {estimate.mfu:.0%} MFU",
+        f"for each GPU, {estimate.mfu:.0%} MFU{of_peak}",
     )
 
 

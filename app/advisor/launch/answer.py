@@ -19,6 +19,7 @@ from app.planner.estimate import complete, estimate, limit_bytes
 from app.planner.explain import estimate_line, gib
 from app.planner.intent import FieldError
 from app.planner.layout import Layout
+from app.planner.refuse import WITHOUT_PINS
 from app.planner.request import Estimate, NoFeasiblePlan, Plan, PlanRequest
 
 
@@ -54,6 +55,7 @@ def answer_launch(body: Any, desk: Desk) -> LaunchAnswer | Refusal:
         else _planned(launcher, question, request, desk)
     )
     if isinstance(judged, NoFeasiblePlan):
+        judged = _limits_named(judged, launcher, question.intent.pins)
         nothing = plan_body(judged, duration_seconds=0.0)
         return LaunchAnswer(
             launch=None, outcome=judged, body={"launcher": launcher.name, **nothing}
@@ -140,6 +142,21 @@ def _planned(
     if misses:
         return min(misses, key=lambda one: one.short_by_bytes)
     return outcome.estimate
+
+
+def _limits_named(
+    nothing: NoFeasiblePlan, launcher: Launcher, pins: Mapping[str, Any]
+) -> NoFeasiblePlan:
+    """The refusal, with the pins that are the launcher's own called so."""
+    own = [name for name in launcher.allowed if name not in pins]
+    if not own:
+        return nothing
+    launcher_limits = "; ".join(f"{name} {_words(launcher.allowed[name])}" for name in own)
+    limits = f"the limits of the launcher {launcher.name} ({launcher_limits})"
+    both = f"{limits} and your pins" if pins else limits
+    said = f"the same job without {both} would fit"
+    told = (said if one == WITHOUT_PINS else one for one in nothing.remedies)
+    return replace(nothing, remedies=tuple(told))
 
 
 def _choices(

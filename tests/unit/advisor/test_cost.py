@@ -125,6 +125,20 @@ def test_one_size_and_one_machine_can_be_asked_for() -> None:
     assert isinstance(found, CostAnswer)
     (only,) = found.offers
     assert (only.instance.name, only.nodes, only.gpus) == ("p5.48xlarge", 2, 16)
+    assert found.body["scaling_advice"] == "p5.48xlarge was tried at 2 nodes alone"
+
+
+def test_a_name_of_several_gpus_is_answered_as_a_plan_answers_it() -> None:
+    found = asked(JOB | {"gpu": "H100"})
+    assert isinstance(found, Refusal)
+    assert "is the name of several parts" in found.errors[0].message
+    assert "`H100-SXM5-80GB`" in found.errors[0].message
+
+
+def test_nothing_is_advised_of_spot_machines_without_a_price() -> None:
+    found = asked(JOB | {"gpu": None, "instance_type": "gpu_8x_h100_sxm5", "nodes": 1})
+    assert isinstance(found, CostAnswer)
+    assert found.body["checkpoint"]["advice"] == "no spot price of gpu_8x_h100_sxm5 is known"
 
 
 @pytest.mark.parametrize(

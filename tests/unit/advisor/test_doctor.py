@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import pytest
 
+from app.advisor.advise import Desk, judge
 from app.advisor.doctor import SYMPTOMS, Finding, diagnosis, evidence, examine
+from app.advisor.errors import Refusal
+from app.advisor.launch.setup import Setup
+from app.advisor.requests import EstimateQuestion, parse_estimate_body
+from app.catalog.loader import load_catalog
+from app.planner.search import plan
 
+DESK = Desk(
+    catalog=load_catalog(),
+    planner=plan,
+    clock=itertools.count().__next__,
+    allowed_precisions=("bf16", "fp16"),
+)
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 EXPECTED = {
     "oom": "cuda_out_of_memory",
@@ -84,3 +97,43 @@ def test_every_symptom_has_a_source() -> None:
     for symptom in SYMPTOMS:
         assert symptom.source
         assert symptom.change
+
+
+def job(gpu: str, layout: dict[str, str]) -> Setup:
+    body = {"model": "llama-3-8b", "gpu": gpu, "layout": layout}
+    question = parse_estimate_body(body)
+    assert isinstance(question, EstimateQuestion)
+    judged = judge(question, DESK)
+    assert not isinstance(judged, Refusal)
+    return Setup(request=judged.request, estimate=judged.estimate)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "layout", "says"),
+    [
+        ("H100-SXM5-80GB", {"recompute": "full"}, "the prediction is too low, or the log is of"),
+        ("H100-SXM5-80GB", {"sharding": "none"}, "the layout is too large"),
+        ("H200-SXM-141GB", {"recompute": "full"}, "the log's card has 79 GiB, so this is another"),
+    ],
+)
+def test_a_prediction_is_held_against_the_log(gpu: str, layout: dict[str, str], says: str) -> None:
+    (finding,) = diagnosis(read("oom"), job(gpu, layout))["findings"]
+    assert says in finding["cause"]
+
+
+def test_the_recorder_of_collectives_has_both_names() -> None:
+    (finding,) = diagnosis(read("timeout"))["findings"]
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        assert name in finding["change"]
+
+
+def test_a_fragmented_card_does_not_refute_the_prediction() -> None:
+    line = (
+        b"CUDA out of memory. Tried to allocate 1.00 GiB. Of the allocated memory "
+        b"20.00 GiB is allocated by PyTorch, and 50.00 GiB is reserved by PyTorch but unallocated."
+    )
+    findings = examine([("log", io.BytesIO(line))])
+    cause = diagnosis(findings, job("H100-SXM5-80GB", {"recompute": "full"}))["findings"][0][
+        "cause"
+    ]
+    assert cause.endswith("a plan may use 73")

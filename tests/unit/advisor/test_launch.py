@@ -264,6 +264,18 @@ def test_nothing_fits_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pins", "also"), [({}, ") would fit"), ({"precision": "bf16"}, ") and your pins would fit")]
+)
+def test_limits_of_a_launcher_are_not_called_pins(pins: dict[str, str], also: str) -> None:
+    answer = answer_launch(SMALL | {"launcher": "ddp", "pins": pins}, DESK)
+    assert isinstance(answer, LaunchAnswer)
+    (said,) = (one for one in answer.body["infeasible"]["remedies"] if "launcher ddp" in one)
+    assert said.startswith("the same job without the limits of the launcher ddp (tp 1; pp 1;")
+    assert said.endswith(also)
+    assert ("precision" in said) == (not pins)
+
+
+@pytest.mark.parametrize(
     ("params", "rule"),
     [(5e8, "DDP"), (8e9, "FSDP or ZeRO-2"), (7e10, "ZeRO-3 or tensor parallel"), (4e11, "3D")],
 )

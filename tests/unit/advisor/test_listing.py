@@ -49,7 +49,11 @@ def test_a_node_label_finds_its_gpu(catalog: Catalog, label: str) -> None:
 
 @pytest.mark.parametrize(
     ("list_body", "word", "near"),
-    [(models_body, "lamma-3-70bb", "llama-3-70b"), (gpus_body, "H1000-SXM", "H100-SXM5-80GB")],
+    [
+        (models_body, "lamma-3-70bb", "llama-3-70b"),
+        (gpus_body, "H1000-SXM", "H100-SXM5-80GB"),
+        (gpus_body, "H900", "H800-SXM5-80GB"),
+    ],
 )
 def test_a_word_that_matches_nothing_names_the_nearest(
     catalog: Catalog, list_body: Any, word: str, near: str
@@ -63,5 +67,5 @@ def test_a_word_that_matches_nothing_names_the_nearest(
 def test_a_word_like_nothing_says_how_to_see_all(catalog: Catalog) -> None:
     answer = models_body(catalog, "x" * 1000)
     assert isinstance(answer, Refusal)
-    assert "leave the word out" in answer.errors[0].message
+    assert "nothing is near it; leave the word out" in answer.errors[0].message
     assert len(answer.errors[0].message) < 200

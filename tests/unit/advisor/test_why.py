@@ -42,6 +42,13 @@ def test_terms_sum_to_the_difference_of_the_steps() -> None:
     assert sum(row["difference_seconds"] for row in body["time"]) == pytest.approx(lost)
 
 
+def test_a_layout_of_other_gpus_is_not_compared_by_term() -> None:
+    body = explained({"pp": 3}).body
+    assert body["time"] == body["memory"] == []
+    assert body["changed_fields"]
+    assert body["verdict"].endswith("on other numbers of GPUs, terms are not compared")
+
+
 def test_a_broken_rule_is_the_verdict() -> None:
     body = explained({"tp": 3}).body
     assert not body["works"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.cost import count
+from app.cli.explain import signed
 from app.cli.refuse import CannotAnswer
 from app.cli.root import run
 
@@ -48,6 +49,27 @@ def test_it_answers(
 def test_files_are_written(tmp_path: Path) -> None:
     run(("launch", *JOB, "--launcher", "deepspeed", "--write", str(tmp_path / "run"), "--json"))
     assert json.loads((tmp_path / "run" / "deepspeed.json").read_text("utf-8"))
+
+
+def test_what_was_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(("launch", *JOB, "--launcher", "deepspeed", "--write", str(tmp_path / "run")))
+    said = capsys.readouterr().out.partition("Written")[2]
+    assert "deepspeed.json" in said.replace("\n", "")
+
+
+def test_a_layout_where_nothing_fits_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "llama-3-405b", "--gpu", "H100-SXM5-80GB", "--layout", "tp=8")
+    assert run(("explain", *asked)) == 1
+    printed = capsys.readouterr().out
+    assert "none: no layout fits" in printed
+    assert "more than one field" not in printed
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(-0.004, "0.00"), (0.0, "0.00"), (-0.005, "-0.01"), (2150.5, "+2,150.50")]
+)
+def test_a_difference_that_rounds_to_nothing_has_no_sign(number: float, words: str) -> None:
+    assert signed(number) == words
 
 
 @pytest.mark.parametrize(

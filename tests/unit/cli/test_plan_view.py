@@ -56,6 +56,15 @@ def test_no_line_is_wider_than_the_terminal(desk: Desk, width: int, change: dict
     assert max(map(len, lines)) <= width
 
 
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [({"precision": "fp8", "tp": 8}, "% MFU of the bf16 peak"), ({"tp": 8}, "% MFU\n")],
+)
+def test_mfu_says_against_which_peak(desk: Desk, layout: dict[str, Any], words: str) -> None:
+    shown = COLOURS.sub("", page(desk, 200, layout=layout, framework="megatron"))
+    assert words in shown
+
+
 def test_a_terminal_has_colours_and_bars(desk: Desk) -> None:
     shown = page(desk, 100)
     assert COLOURS.search(shown)

@@ -7,12 +7,12 @@ import { HUES } from "../theme.js";
 
 const MEMORY = {
   parameters: "parameters", gradients: "gradients", optimizer: "optimizer states",
-  activations: "activations", logits: "logits and loss", buffers: "gather and bucket buffers",
-  communicators: "communicators", reserve: "context and reserve",
+  activations: "activations", logits: "logits", buffers: "gathered layers and buckets",
+  communicators: "NCCL", reserve: "CUDA context and fragmentation",
 };
 const TIME = {
-  compute: "compute", tp: "tensor parallel", cp: "context parallel", ep: "expert all-to-all",
-  pp_bubble: "pipeline bubble", pp_p2p: "pipeline transfer", dp: "data parallel", optimizer: "optimizer",
+  compute: "compute", tp: "tensor-parallel traffic", cp: "context-parallel traffic", ep: "expert all-to-all",
+  pp_bubble: "pipeline bubble", pp_p2p: "pipeline sends", dp: "data-parallel traffic", optimizer: "optimizer step",
 };
 
 /** `shown` is a list of `{ name, estimate }`: the plan, and the layout compared with it. */
@@ -55,7 +55,7 @@ function bar(id, heading, note, shown, { names, terms, unit, scale, write, limit
     ...shown.flatMap((one, row) => cells(value(one, key), totals[row], shown.length, write)),
   ]);
   rows.push([element("b", {}, "together"), ...totals.flatMap((sum) => cells(sum, sum, shown.length, write))]);
-  const heads = shown.length > 1 ? shown.map((one) => ({ number: one.name })) : [{ number: unit === "GiB" ? "bytes" : "time" }, { number: "share" }];
+  const heads = shown.length > 1 ? shown.map((one) => ({ number: one.name })) : [{ number: unit === "GiB" ? "memory" : "time" }, { number: "share" }];
   place(id).replaceChildren(title(id, heading), holder, element("p", { class: "soft" }, note),
     table(heading, ["term", ...heads], rows));
   const label = `${heading}: ${shown.map((one, row) => `${one.name} ${write(totals[row])}`).join(", ")}`;

@@ -115,7 +115,7 @@ function scalingTable(rows) {
   return element("div", { class: "scroll" }, table("Scaling", heads, rows.map((one) => [
     { number: count(one.nodes) }, { number: count(one.gpus) }, { number: count(Math.round(one.tokens_per_second)) },
     { number: percent(one.efficiency) }, { number: hours(one.hours) }, { number: dollars(one.usd) },
-    one.pays ? "" : "does not pay"])));
+    one.speedup_over_previous === null ? "the first size" : one.pays ? "pays" : "does not pay"])));
 }
 
 const dollars = (usd) => `$${usd >= 100 ? count(Math.round(usd)) : figures(usd)}`;
