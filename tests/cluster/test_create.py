@@ -212,7 +212,7 @@ def test_a_job_that_cannot_fit_is_told_by_how_much(cluster: ApiServer, namespace
     printed = cluster.create(namespace, job, check=False).stderr
     for text in (answer.json()["message"], printed):
         assert "GiB too much" in text
-        assert "16 nodes instead of 1 would fit" in text
+        assert "12 nodes instead of 1 would fit" in text
 
 
 def test_every_mistake_is_named_at_once(cluster: ApiServer, namespace: str) -> None:

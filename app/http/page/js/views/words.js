@@ -27,7 +27,7 @@ export function showWords(plan) {
       number("tokens/s per GPU", count(Math.round(estimate.tokens_per_second_per_gpu))),
       number("tokens/s together", count(Math.round(estimate.tokens_per_second_per_gpu * gpus))),
       number("TFLOP/s per GPU", figures(estimate.model_flop_per_second_per_gpu / 1e12)),
-      number("model FLOP use", percent(estimate.mfu)),
+      number("of the 16-bit peak (MFU)", percent(estimate.mfu)),
       number("GiB of a GPU", `${figures(inGib(estimate.memory_bytes.total))} of ${figures(inGib(estimate.gpu_memory_bytes))}`)),
     element("p", {}, plan.explanation),
     element("p", { class: "soft" },
