@@ -152,7 +152,8 @@ def test_reviews_that_are_not_told_apart_are_decided_alike(
         first, second = (
             read_review(review_of(each, old) if old else review_of(each)) for each in (one, other)
         )
-        if told_apart(first, shipped()) == told_apart(second, shipped()):
+        key = told_apart(first, shipped())
+        if key and key == told_apart(second, shipped()):  # an empty key is never remembered
             for decide in (mutate, validate):
                 assert decide(first, shipped()) == decide(second, shipped())
 
