@@ -32,8 +32,8 @@ def as_it_is(page: Page) -> None:
 
 
 def compared(page: Page) -> None:
-    """A layout of another kind chosen from the front, and the difference in view."""
-    page.get_by_role("button", name=re.compile("^Compare .*PP")).first.click()
+    """The leanest layout of the front chosen, and the difference in view."""
+    page.get_by_role("button", name=re.compile("^Compare .*TP")).last.click()
     page.wait_for_load_state("networkidle")
     page.locator("#compare").evaluate("card => card.scrollIntoView({block: 'start'})")
 

@@ -26,7 +26,7 @@ export function showMemory(shown) {
     ? `One GPU of pipeline stage ${count(estimate.fullest_stage)}, the fullest. ` : "One GPU of the fullest stage. ";
   const host = estimate.host_memory_bytes_per_node
     ? `${gib(estimate.host_memory_bytes_per_node)} of each node's host memory hold what was offloaded.` : "";
-  bar("memory", "Memory of the worst stage", stage + host, shown, {
+  bar("memory", "Memory of the fullest stage", stage + host, shown, {
     names: MEMORY, terms: "memory_bytes", unit: "GiB", scale: inGib, write: gib, limits,
     total: (one) => one.memory_bytes.total,
   });

@@ -62,7 +62,7 @@ function scatter(kinds, answer, onChoose) {
       onClick: (event, items) => { if (items.length) onChoose(layoutOf(items[0].datasetIndex, items[0].index)); },
       onHover: (event, items) => { event.native.target.style.cursor = items.length ? "pointer" : "default"; },
       scales: {
-        x: { title: { display: true, text: "GiB of the worst stage" }, min: 0, max: Math.ceil(widest / 10) * 10 },
+        x: { title: { display: true, text: "GiB of the fullest stage" }, min: 0, max: Math.ceil(widest / 10) * 10 },
         y: { title: { display: true, text: "tokens/s per GPU" }, min: 0 },
       },
       plugins: {

@@ -8,7 +8,7 @@ const NUMBERS = [
   ["one step", (one) => one.step_time_seconds, seconds, -1],
   ["tokens/s per GPU", (one) => one.tokens_per_second_per_gpu, (value) => count(Math.round(value)), 1],
   ["model FLOP use", (one) => one.mfu, percent, 1],
-  ["memory of the worst stage", (one) => one.memory_bytes.total, gib, -1],
+  ["memory of the fullest stage", (one) => one.memory_bytes.total, gib, -1],
   ["room below the plan limit", (one) => one.limit_bytes - one.memory_bytes.total, room, 1],
 ];
 
