@@ -81,12 +81,14 @@ def timed(catalog: Catalog, sample: int, clock: Callable[[], float]) -> Iterator
         if request is None:
             continue
         gc.disable()
-        started = clock()
-        best = best_layout(request)
-        searched = clock()
-        outcome: Plan | NoFeasiblePlan = plan(request)
-        planned = clock()
-        gc.enable()
+        try:
+            started = clock()
+            best = best_layout(request)
+            searched = clock()
+            outcome: Plan | NoFeasiblePlan = plan(request)
+            planned = clock()
+        finally:
+            gc.enable()
         yield Timed(
             combination=combination,
             search_seconds=searched - started,

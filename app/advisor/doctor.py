@@ -435,13 +435,12 @@ def _predicted(one: Finding, setup: Setup) -> str:
 
 def _fragmented(one: Finding) -> bool:
     """Whether more is reserved and unused than was asked for."""
-    unused, tried = one.numbers.get("reserved_unused_bytes", 0), one.numbers.get("tried_bytes", 0)
-    return unused > tried > 0
+    return one.numbers.get("reserved_unused_bytes", 0) > one.numbers.get("tried_bytes", 0) > 0
 
 
 def _oom_change(one: Finding, change: str) -> str:
-    unused, tried = one.numbers.get("reserved_unused_bytes", 0), one.numbers.get("tried_bytes", 0)
     if _fragmented(one):
+        unused, tried = one.numbers["reserved_unused_bytes"], one.numbers["tried_bytes"]
         return (
             f"{gib(unused)} GiB are reserved and unused, more than the {gib(tried)} asked for: the "
             f"allocator is fragmented; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, else "
