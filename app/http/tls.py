@@ -120,12 +120,17 @@ class LiveCertificate:
         self.context.sni_callback = self._hand_over
 
     def look(self) -> None:
-        """Take the pair on disk if it changed and is good; keep the old one otherwise."""
+        """Take the pair on disk if it changed and is good; keep the old one otherwise.
+
+        A pair that was good is judged again once it has ended, so that the log says so.
+        """
+        now = self._clock()
         try:
             content = read_bytes(self._files)
-            if content.digest == self._seen and not self.served.complaint:
+            is_known = content.digest == self._seen
+            if is_known and not self.served.complaint and not self.served.expired(now):
                 return
-            pair = judge(content, server_name=self._files.server_name, now=self._clock())
+            pair = judge(content, server_name=self._files.server_name, now=now)
             inner = loaded_context(content)
         except BadPairError as problem:
             self._reject(str(problem))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from app.http.certificates import PairFiles
 from app.http.state import Health
@@ -116,6 +117,22 @@ def test_a_bad_pair_leaves_the_old_one_in_place(
     certificate.look()
     assert serial_shown(certificate.context) == SECOND.serial_number
     assert value(metrics, "certificate_files_rejected") == 0
+
+
+def test_a_pair_that_ends_while_it_is_served_is_told_once(tmp_path: Path, metrics: Metrics) -> None:
+    """The files did not change, so nothing but the clock says that they are fit no more."""
+    clock = Clock()
+    write_pair(tmp_path, FIRST)
+    certificate = live(tmp_path, metrics, clock)
+    certificate.look()
+    clock.now += timedelta(days=3650)
+    with capture_logs() as lines:
+        certificate.look()
+        certificate.look()
+    (line,) = lines
+    assert line["event"] == "certificate_rejected"
+    assert line["reason"].startswith("the certificate ended at ")
+    assert value(metrics, "certificate_files_rejected") == 1
 
 
 def test_without_a_pair_no_handshake_succeeds(tmp_path: Path, metrics: Metrics) -> None:
