@@ -47,6 +47,11 @@ class Advisor:
         return f"https://127.0.0.1:{self.port}"
 
     @property
+    def bundle(self) -> str:
+        """Its authority, as a webhook configuration holds it."""
+        return base64.b64encode(self.authority.certificate.read_bytes()).decode()
+
+    @property
     def log(self) -> Path:
         """What the process printed, over all its lives."""
         return self.folder / "advisor.log"
@@ -101,18 +106,46 @@ def install(server: ApiServer, overlay: Path, advisor: Advisor, *, folder: Path)
             server.kubectl("apply", "-f", "-", stdin=_open_definition(kind, plural))
             server.kubectl("wait", "--for=condition=Established", f"crd/{plural}.cert-manager.io")
     folder.mkdir(parents=True, exist_ok=True)
-    shipped = list(yaml.safe_load_all(server.kubectl("kustomize", overlay).stdout))
     (folder / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
                 "apiVersion": "kustomize.config.k8s.io/v1beta1",
                 "kind": "Kustomization",
                 "resources": [os.path.relpath(overlay.resolve(), folder.resolve())],
-                "patches": [_redirection(item, advisor) for item in shipped if _calls_us(item)],
+                "patches": redirections(server, overlay, advisor, bundle=advisor.bundle),
             }
         )
     )
     server.kubectl("apply", "-k", folder)
+
+
+def redirections(
+    server: ApiServer, overlay: Path, advisor: Advisor, *, bundle: str = ""
+) -> list[dict[str, Any]]:
+    """Kustomize patches: the same paths of the same service, reached on loopback.
+
+    As in the manifests there is no `caBundle` unless one is given.
+    """
+    trust = {"caBundle": bundle} if bundle else {}
+    return [
+        {
+            "target": {"kind": item["kind"], "name": item["metadata"]["name"]},
+            "patch": yaml.safe_dump(
+                [
+                    {
+                        "op": "replace",
+                        "path": f"/webhooks/{index}/clientConfig",
+                        "value": {"url": advisor.url + client["service"]["path"], **trust},
+                    }
+                    for index, client in enumerate(
+                        hook["clientConfig"] for hook in item["webhooks"]
+                    )
+                ]
+            ),
+        }
+        for item in yaml.safe_load_all(server.kubectl("kustomize", overlay).stdout)
+        if item["kind"].endswith("WebhookConfiguration")
+    ]
 
 
 def wait_until_active(server: ApiServer) -> None:
@@ -128,30 +161,6 @@ def wait_until_active(server: ApiServer) -> None:
             return
         time.sleep(0.2)
     raise AssertionError(f"no plan within {ACTIVE_SECONDS:.0f} s: {answer}")
-
-
-def _calls_us(item: Mapping[str, Any]) -> bool:
-    return str(item["kind"]).endswith("WebhookConfiguration")
-
-
-def _redirection(item: Mapping[str, Any], advisor: Advisor) -> dict[str, Any]:
-    """A kustomize patch: the same path of the same service, reached on loopback."""
-    bundle = base64.b64encode(advisor.authority.certificate.read_bytes()).decode()
-    operations = [
-        {
-            "op": "replace",
-            "path": f"/webhooks/{index}/clientConfig",
-            "value": {
-                "url": advisor.url + webhook["clientConfig"]["service"]["path"],
-                "caBundle": bundle,
-            },
-        }
-        for index, webhook in enumerate(item["webhooks"])
-    ]
-    return {
-        "target": {"kind": item["kind"], "name": item["metadata"]["name"]},
-        "patch": yaml.safe_dump(operations),
-    }
 
 
 def _open_definition(kind: str, plural: str) -> dict[str, Any]:

@@ -6,9 +6,7 @@ import base64
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,9 @@ from cryptography import x509
 
 from tests.cluster.advisor import ROOT
 from tests.cluster.api_server import REGISTRATIONS, ApiServer, api_server
+from tests.cluster.controllers import rolling_out
 
 SCRIPT = ROOT / "k8s/overlays/plain-secret/install.sh"
-DEPLOYMENT = "/apis/apps/v1/namespaces/trainjob-advisor/deployments/trainjob-advisor"
-STATUS = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}
 
 
 @pytest.fixture(scope="module")
@@ -27,29 +24,6 @@ def empty(programs: Path) -> Iterator[ApiServer]:
     """An API server that has never heard of us."""
     with api_server(programs) as server:
         yield server
-
-
-@contextmanager
-def rolling_out(server: ApiServer) -> Iterator[None]:
-    """Plays the Deployment controller: whatever is applied is rolled out at once."""
-    done = threading.Event()
-
-    def report() -> None:
-        while not done.wait(0.2):
-            found = server.http.get(DEPLOYMENT)
-            if found.status_code == 200:
-                item = found.json()
-                generation = item["metadata"]["generation"]
-                item["status"] = {**STATUS, "observedGeneration": generation}
-                server.http.put(f"{DEPLOYMENT}/status", json=item)
-
-    controller = threading.Thread(target=report, daemon=True)
-    controller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        controller.join()
 
 
 def install(server: ApiServer) -> None:
