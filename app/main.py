@@ -180,7 +180,7 @@ def admission_deps(
 
     return AdmissionDeps(
         adapters=dispatch_table(
-            VsrAdapter(texts=texts, told_of=rules.told_of),
+            VsrAdapter(texts=texts, rules=rules),
             KubeflowAdapter(
                 runtimes=runtimes,
                 gpu_name=gpu_name,

@@ -3,7 +3,7 @@
     python -m benchmarks.soak [--reviews 1000000]
 
 The application is called as a server calls it, without sockets. Every review differs from all
-others: in its name, and by turns in its variables, its model, its sizes, its old object. The plan
+others: in its name, and by turns in its time limit, its model, its sizes, its old object. The plan
 cache holds 256 plans, so that it is full long before the end. Log lines are written and dropped.
 """
 
@@ -65,15 +65,15 @@ def documented(kind: str, index: int) -> dict[str, Any]:
     if kind == "a model nobody knows":
         return review(auto_spec(model=f"unknown-{index}"))
     if kind == "another job, a plan known":
-        return review({**auto_spec(nodes=1 + index % 8), "env": own(index)})
+        return review({**auto_spec(nodes=1 + index % 8), **own(index)})
     if kind == "an update":
-        return update({**plain_spec(), "env": own(index)})
+        return update({**plain_spec(), **own(index)})
     return review(plain_spec() if kind == "no plan asked for" else auto_spec())
 
 
-def own(index: int) -> list[dict[str, str]]:
-    """Variables that no other job has."""
-    return [{"name": "RUN", "value": f"{index}"}]
+def own(index: int) -> dict[str, str]:
+    """A time limit that no other job has, so that each is decided by itself."""
+    return {"maxRuntime": f"{index + 1}m"}
 
 
 def resident_bytes() -> int:

@@ -6,7 +6,7 @@ Source of the shape: kubernetes/api admission/v1/types.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NotRequired, TypedDict
 
 import orjson
@@ -94,7 +94,6 @@ class Review:
     operation: str
     namespace: str
     name: str
-    username: str
     dry_run: bool
     job: Job
     old: Job | None
@@ -113,7 +112,6 @@ class Review:
             old=self.old,
             namespace=self.namespace,
             subresource=self.subresource,
-            username=self.username,
         )
 
 
@@ -134,26 +132,26 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's copy of the whole job, its name included; no decision depends on what it says."""
 
 
-def whole(job: Job) -> Job:
-    """The job: what an adapter shows that says nothing of what it leaves unread."""
-    return job
+def whole(review: JobReview) -> tuple[Any, ...]:
+    """Both jobs: where no adapter says what of them it leaves unread."""
+    return (review.job, review.old)
 
 
-def deciding(review: Review, shown: Callable[[Job], Job] = whole) -> bytes:
+def deciding(review: Review, shown: Callable[[JobReview], tuple[Any, ...]] = whole) -> bytes:
     """All of a review that its decision may depend on: reviews with equal ones are decided alike.
 
-    `shown` leaves out of a job what its adapter does not read. Keys in another order make another
-    one. Empty when it can't be written: orjson reads deeper nesting than it writes.
+    `shown` leaves out of the jobs what their adapter does not read. Who asks counts for nothing.
+    Keys in another order make another one. Empty when it can't be written: orjson reads deeper
+    nesting than it writes.
     """
+    read = replace(
+        review.for_adapter,
+        job=_read(review.job),
+        old=_read(review.old) if review.old is not None else None,
+    )
+    asked = (review.group, review.version, review.kind, review.resource, review.subresource)
     try:
-        return orjson.dumps(
-            (
-                (review.group, review.version, review.kind, review.resource, review.subresource),
-                (review.operation, review.namespace, review.username),
-                shown(_read(review.job)),
-                shown(_read(review.old)) if review.old is not None else None,
-            )
-        )
+        return orjson.dumps((asked, review.operation, review.namespace, *shown(read)))
     except TypeError:
         return b""
 
@@ -207,7 +205,6 @@ def read_review(document: Any) -> Review:
         operation=operation,
         namespace=_optional_text(request, "namespace"),
         name=_name(request),
-        username=_optional_text(mapping_at(request, "userInfo"), "username"),
         dry_run=request.get("dryRun") is True,
         job=job if job is not None else {},
         old=_optional_object(request, "oldObject"),

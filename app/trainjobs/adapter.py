@@ -81,7 +81,6 @@ class JobReview:
     old: Job | None
     namespace: str
     subresource: str = ""
-    username: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +164,8 @@ class Adapter(Protocol):
     def resource(self) -> str:
         """Their plural name in URLs."""
 
-    def shown(self, job: Job) -> Job:
-        """The job as far as any answer here may depend on it: equal ones are answered alike."""
+    def shown(self, review: JobReview) -> tuple[Any, ...]:
+        """All of the review that any answer here may depend on: equal ones are answered alike."""
 
     def wish(self, review: JobReview) -> Wish:
         """What the review asks of us."""

@@ -27,12 +27,9 @@ from app.trainjobs.adapter import (
 )
 from app.trainjobs.document import (
     count_at,
-    is_object,
-    is_texts,
     mapping_at,
     texts_at,
     value_at,
-    words_at,
 )
 from app.trainjobs.kept import KEPT, kept_variables, leftover_warnings, our_entries
 from app.trainjobs.patch import Edit, append_operations, pointer, set_operations
@@ -65,10 +62,10 @@ from app.trainjobs.vsr_rules import (
     misspelt_names,
     running,
 )
+from app.trainjobs.vsr_shown import Reads, command_line, shown
 
 NOT_A_CREATION: Final = "not-a-creation"
 ENVIRONMENT_PATH: Final = ("spec", "env")
-COMMAND_LINE: Final = ("command", "args")
 STATED_DEGREES: Final = ("tp", "pp", "cp")
 CHECKPOINT_DEFAULTS: Final = {"intervalMinutes": 30, "retainCount": 3}
 JUDGED_FIELDS: Final = (
@@ -93,36 +90,26 @@ JUDGED_FIELDS: Final = (
 class VsrAdapter:
     """`Adapter` of the TrainJob whose spec holds the degrees themselves.
 
-    `texts` writes a plan down; it may remember what it wrote. `told_of` is what the environment's
-    rules can tell of a command: by default all of it.
+    `texts` writes a plan down; it may remember what it wrote. `rules` is what the environment's
+    rules look at; without it all of a job counts.
     """
 
     texts: Callable[[Plan], PlanTexts] = plan_texts
-    told_of: Callable[[str], str] = str
+    rules: Reads | None = None
     judges_updates: bool = True
     group: str = "training.vsr.dev"
     version: str = "v1alpha1"
     kind: str = "TrainJob"
     resource: str = "trainjobs"
 
-    def shown(self, job: Job) -> Job:
-        """The job without what makes one run another than the one before, and decides nothing.
-
-        Of labels one counts, of the status the phase, of a command line what the rules can tell of
-        it, where it is made of texts.
-        """
-        spec, metadata = mapping_at(job, "spec"), mapping_at(job, "metadata")
-        seen = dict(job)
-        present = [name for name in COMMAND_LINE if spec.get(name) is not None]
-        if present and all(is_texts(spec[name]) for name in present):
-            told = self.told_of(command_line(job))
-            seen["spec"] = {**spec, **dict.fromkeys(present, (told,))}
-        if is_object(metadata.get("labels")):
-            queue = texts_at(metadata, "labels").get(labels.KUEUE_QUEUE)
-            seen["metadata"] = {**metadata, "labels": {labels.KUEUE_QUEUE: queue}}
-        if "status" in job:
-            seen["status"] = {"phase": value_at(job, "status", "phase")}
-        return seen
+    def shown(self, review: JobReview) -> tuple[Any, ...]:
+        """Both jobs without what decides nothing, and whether what is judged has changed."""
+        if self.rules is None:
+            return (review.job, review.old)
+        job = shown(review.job, self.rules)
+        if review.old is None:
+            return (job,)
+        return (job, shown(review.old, self.rules), unchanged(review))
 
     def wish(self, review: JobReview) -> Wish:
         """Only a creation is planned. Of a job that exists, what we added is kept."""
@@ -201,11 +188,6 @@ class VsrAdapter:
         return DeclaredLayout(
             intent=intent(job), fields=planned_layout(job) or fields, paths=LAYOUT_PATHS
         )
-
-
-def command_line(job: Job) -> str:
-    """Command and arguments of the job's workers in one line."""
-    return " ".join([word for name in COMMAND_LINE for word in words_at(job, "spec", name)])
 
 
 def skip_reason(review: JobReview) -> str:

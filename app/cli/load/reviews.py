@@ -27,7 +27,7 @@ LARGE_BYTES: Final = 1024 * 1024
 SHARES: Final[Mapping[str, int]] = {
     "auto cold": 3,
     "auto warm": 6,
-    "seen before": 4,
+    "decided anew": 4,
     "defaults only": 4,
     "update": 2,
     "large object": 1,
@@ -56,9 +56,9 @@ class Arrival:
 class Magazine:
     """Shots of every kind.
 
-    Cold ones ask another question each time. Large ones are always the same review, those seen
-    before are of another run of the same job, which shows in its arguments, and the others of
-    another job each time, which shows in its variables.
+    Cold ones ask another question each time. Large ones are always the same review. The others are
+    of another job each time, which shows in its image, its variables and where it checkpoints to;
+    those decided anew have another time limit too, which is a field that rules are about.
     """
 
     def __init__(self, models: Mapping[str, ModelArchitecture], *, seed: int) -> None:
@@ -75,8 +75,8 @@ class Magazine:
             return shot(kind, update(self._other(plain_spec())), door="validate")
         if kind == "auto cold":
             return shot(kind, review(self._other(next(self._cold))))
-        if kind == "seen before":
-            return shot(kind, review({**auto_spec(), "args": [f"--run={next(self._numbers)}"]}))
+        if kind == "decided anew":
+            return shot(kind, review(self._anew(auto_spec())))
         return shot(kind, review(self._other(plain_spec() if kind == FIRST else auto_spec())))
 
     def settling(self, rounds: int) -> list[Shot]:
@@ -92,13 +92,14 @@ class Magazine:
             yield Arrival(due=due, shot=self.shot(kind))
             due += self._dice.expovariate(rate)
 
-    def jobs(self, number: int, *, questions: int) -> list[Shot]:
-        """That many jobs, all different, that ask so many questions in turn."""
+    def jobs(self, number: int, *, questions: int, anew: bool = False) -> list[Shot]:
+        """That many jobs, all different, that ask so many questions in turn.
+
+        `anew` are those that have to be decided each by itself.
+        """
         specs = [next(self._cold) for _ in range(questions)]
-        return [
-            shot("auto warm", review(self._other(specs[index % questions])))
-            for index in range(number)
-        ]
+        kind, of_another = ("decided anew", self._anew) if anew else ("auto warm", self._other)
+        return [shot(kind, review(of_another(specs[index % questions]))) for index in range(number)]
 
     def plain_jobs(self, number: int) -> list[Shot]:
         """That many jobs, all different, that ask for no plan."""
@@ -106,7 +107,17 @@ class Magazine:
 
     def _other(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of another job."""
-        return {**spec, "env": [{"name": "RUN", "value": f"{next(self._numbers)}"}]}
+        number = next(self._numbers)
+        return {
+            **spec,
+            "image": f"registry.example/train:{number}",
+            "env": [{"name": "RUN", "value": f"{number}"}],
+            "checkpoint": {**spec["checkpoint"], "storagePath": f"/checkpoints/{number}"},
+        }
+
+    def _anew(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of another job, with a time limit that no other has."""
+        return {**self._other(spec), "maxRuntime": f"{next(self._numbers) + 1}m"}
 
     def _cold_specs(self, models: Mapping[str, ModelArchitecture]) -> Iterator[dict[str, Any]]:
         names = list(models)

@@ -91,9 +91,9 @@ class KubeflowAdapter:
         """Take what reads a job."""
         object.__setattr__(self, "_question", self.reading(self._read))
 
-    def shown(self, job: Job) -> Job:
+    def shown(self, review: JobReview) -> tuple[Any, ...]:
         """All of it: its containers say what launches it, its labels where it may run."""
-        return job
+        return (review.job, review.old)
 
     def wish(self, review: JobReview) -> Wish:
         """A plan, if an opted-in job is being created and shows enough of itself.

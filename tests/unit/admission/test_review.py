@@ -30,7 +30,7 @@ def test_a_review_holds_what_is_decided_by() -> None:
         "status",
         "CREATE",
     )
-    assert (review.namespace, review.name, review.username) == ("research", "job", "ann")
+    assert (review.namespace, review.name) == ("research", "job")
     assert review.dry_run is True
     assert review.job["spec"]["tpDegree"] == 2
     assert review.old is None
@@ -52,7 +52,7 @@ def test_a_deletion_has_no_object() -> None:
 
 def test_what_is_optional_may_have_any_shape() -> None:
     review = parsed(namespace=None, userInfo=[], dryRun="yes", subResource=3)
-    assert (review.namespace, review.username, review.subresource) == ("", "", "")
+    assert (review.namespace, review.subresource) == ("", "")
     assert review.dry_run is False
 
 

@@ -29,8 +29,8 @@ FIELDS = {f"f:padding-{number:05}": {"f:name": {}, "f:value": {}} for number in 
 
 
 def numbered(job: dict[str, Any], number: int) -> bytes:
-    """The review of a job that no other is equal to, though it asks the same."""
-    job["spec"]["env"] = [{"name": "RUN", "value": f"{number}"}]
+    """The review of a job that has to be decided by itself, though it asks what others ask."""
+    job["spec"]["maxRuntime"] = f"{number + 1}s"
     job["metadata"]["name"] = f"run-{number}"
     return orjson.dumps(review_of(job, uid=f"{number}"))
 
@@ -129,14 +129,18 @@ def test_a_known_plan_is_not_searched_nor_written_again(door: Door) -> None:
 
 
 def test_an_equal_review_is_not_decided_again(door: Door) -> None:
-    """Nor another run of its job, with other arguments and labels."""
-    job = auto_job(args=["--lr=1e-5"])
+    """Nor another job that differs in nothing that decides."""
+    job = auto_job(args=["--lr=1e-5"], env=[{"name": "RUN", "value": "1"}])
     job["metadata"]["labels"] = {"run": "1"}
     first = numbered(job, 0)
     door.cost(first)
     named = orjson.loads(first)
     named["request"]["object"]["metadata"] |= {"name": "another", "labels": {"run": "2"}}
-    named["request"]["object"]["spec"]["args"] = ["--lr=2e-5"]
+    named["request"]["object"]["spec"] |= {
+        "args": ["--lr=2e-5"],
+        "env": [{"name": "RUN", "value": "2"}],
+        "image": "registry.example/train:2",
+    }
     named["request"]["uid"] = "another"
     again = door.cost(orjson.dumps(named))
     assert again["mutate"] == 0
