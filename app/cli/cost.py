@@ -151,6 +151,7 @@ def show(body: dict[str, Any], *, every: bool) -> None:
 def _offers(rows: list[dict[str, Any]]) -> Any:
     shown = table(
         "instance type",
+        "provider",
         "nodes",
         "hours",
         "USD",
@@ -158,13 +159,14 @@ def _offers(rows: list[dict[str, Any]]) -> Any:
         "USD/B tok",
         "MWh",
         "price of",
-        right=(1, 2, 3, 4, 5, 6),
+        right=(2, 3, 4, 5, 6, 7),
     )
     for one in rows:
         spot, energy = one["spot_usd"], one["energy_kwh_upper_bound"]
         price = one["price"]
         shown.add_row(
             one["instance_type"],
+            one["provider"],
             f"{one['nodes']:,}",
             f"{one['hours']:,.1f}",
             f"{one['usd']:,.0f}",

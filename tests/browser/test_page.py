@@ -286,6 +286,12 @@ def test_a_launcher_that_cannot_says_why(visit: Visit) -> None:
     expect(page.locator("#launch .problem")).to_contain_text("`tp`")
 
 
+OFFER_HEADS = [
+    *("instance type", "provider", "nodes", "time", "on demand", "spot", "per billion tokens"),
+    "price of",
+]
+
+
 def test_what_it_costs_is_answered_when_asked(visit: Visit) -> None:
     page = visit.open("#model=llama-3-8b&gpu=H100-SXM5-80GB&nodes=1")
     page.get_by_label("Tokens to train on").fill("many")
@@ -298,6 +304,11 @@ def test_what_it_costs_is_answered_when_asked(visit: Visit) -> None:
     expect(page.locator("#cost canvas")).to_be_visible(timeout=60_000)
     expect(page.locator("#cost")).to_contain_text("$")
     expect(page.locator("#cost")).to_contain_text("the cheapest that ends in 300 hours")
+    offers = page.get_by_label("Offers nothing beats").locator("table")
+    expect(offers.get_by_role("columnheader")).to_have_text(OFFER_HEADS)
+    expect(offers.locator("tbody tr").first).to_contain_text("coreweave")
+    fits = "table => table.parentElement.scrollWidth <= table.parentElement.clientWidth"
+    assert offers.evaluate(fits), "the last column is cut off"
     before = pixels(page, "#cost canvas")
     page.emulate_media(color_scheme="dark")
     expect(page.locator("#cost canvas")).to_be_visible()

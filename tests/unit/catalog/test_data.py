@@ -1,6 +1,7 @@
 """Every row of the shipped data: loads, has a source, and agrees with the other files."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_an_instance_names_what_exists(instance):
     if instance.usd_per_gpu_hour:
         whole = instance.usd_per_gpu_hour * instance.gpus_per_node
         assert whole == pytest.approx(instance.on_demand_usd_per_hour, rel=1e-3)
-        assert instance.price_date
+        assert re.fullmatch(r"20\d\d(-\d\d){0,2}", instance.price_date)
         assert instance.price_region
 
 

@@ -101,11 +101,11 @@ const sentence = (text) => text ? `${text}.` : "";
 
 function offerTable(caption, offers) {
   return element("div", { class: "front scroll", tabindex: "0", role: "region", "aria-label": caption },
-    table(caption, ["instance type", { number: "nodes" }, { number: "time" }, { number: "on demand" },
-      { number: "spot" }, { number: "per billion tokens" }, "price of"], offers.map(row)));
+    table(caption, ["instance type", "provider", { number: "nodes" }, { number: "time" },
+      { number: "on demand" }, { number: "spot" }, { number: "per billion tokens" }, "price of"], offers.map(row)));
 }
 
-const row = (one) => [one.instance_type, { number: count(one.nodes) }, { number: hours(one.hours) },
+const row = (one) => [one.instance_type, one.provider, { number: count(one.nodes) }, { number: hours(one.hours) },
   { number: dollars(one.usd) }, { number: one.spot_usd === null ? "not known" : dollars(one.spot_usd) },
   { number: dollars(one.usd_per_billion_tokens) }, `${one.price.region}, ${one.price.date}`];
 
