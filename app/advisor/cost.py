@@ -485,7 +485,7 @@ def offer_body(one: Offer, question: CostQuestion) -> Json:
             "date": machine.price_date,
             "source": machine.source,
         },
-        "plan": estimate_line(one.estimate),
+        "plan": estimate_line(one.estimate, one.request.framework),
         "layout": layout_body(layout),
         "step_time_seconds": one.estimate.step_time_seconds,
     }

@@ -354,7 +354,9 @@ def diagnosis(findings: Iterable[Finding], setup: Setup | None = None) -> Json:
     return {
         "findings": [_finding(one, setup, changes) for one in found],
         "healthy": not any(one.symptom.severity == "error" for one in found),
-        "layout": layout_words(setup.layout) if setup is not None else None,
+        "layout": layout_words(setup.layout, setup.request.framework)
+        if setup is not None
+        else None,
     }
 
 

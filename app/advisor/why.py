@@ -248,7 +248,7 @@ def comparable(asked: Estimate, planned: Plan | NoFeasiblePlan) -> bool:
 
 def verdict(request: PlanRequest, asked: Estimate, planned: Plan | NoFeasiblePlan) -> str:
     """One sentence: what is wrong with the layout, or what it costs against the plan."""
-    words = layout_words(asked.layout)
+    words = layout_words(asked.layout, request.framework)
     if not asked.legal:
         more = len(asked.violations) - 1
         also = f" (and {more} more)" if more else ""
@@ -284,7 +284,7 @@ def _pace(words: str, request: PlanRequest, asked: Estimate, best: Estimate) -> 
         ),
         key=lambda pair: pair[1],
     )
-    against = layout_words(best.layout)
+    against = layout_words(best.layout, request.framework)
     if against == words:
         differing = changed_fields(best.layout, asked.layout)
         against = "the plan's " + ", ".join(f"{one['field']} {one['plan']}" for one in differing)

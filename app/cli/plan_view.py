@@ -18,6 +18,7 @@ from app.planner.explain import (
     layout_words,
     short_seconds,
 )
+from app.planner.framework import FrameworkProfile
 from app.planner.layout import Layout
 from app.planner.request import (
     Alternative,
@@ -45,7 +46,7 @@ def show_plan(screen: Console, answer: PlanAnswer) -> None:
 def show_estimate(screen: Console, answer: EstimateAnswer) -> None:
     """The whole answer of `estimate`."""
     estimate = answer.estimate
-    say(screen, *_verdict(estimate))
+    say(screen, *_verdict(estimate, answer.request.framework))
     _show_question(screen, answer.request)
     _show_violations(screen, estimate)
     _show_layout(screen, estimate)
@@ -190,7 +191,9 @@ def _show_alternatives(screen: Console, plan: Plan, lost: Sequence[Alternative])
         step = f"{estimate.step_time_seconds / plan.estimate.step_time_seconds - 1:+.1%} step"
         held = f"{gib(estimate.memory.total)} GiB"
         choices = f"{one.layout.sharding}, recompute {one.layout.recompute}"
-        say(screen, f"{layout_words(one.layout)}, {choices}: {step}, {held}")
+        say(
+            screen, f"{layout_words(one.layout, plan.request.framework)}, {choices}: {step}, {held}"
+        )
         say(screen, f"  {one.why_not}", style="dim")
 
 
@@ -217,8 +220,8 @@ def _show_search(screen: Console, search: SearchStats, duration_seconds: float) 
     say(screen, words, style="dim")
 
 
-def _verdict(estimate: Estimate) -> tuple[str, str]:
-    line = estimate_line(estimate) if estimate.time.total > 0 else ""
+def _verdict(estimate: Estimate, framework: FrameworkProfile) -> tuple[str, str]:
+    line = estimate_line(estimate, framework) if estimate.time.total > 0 else ""
     if not estimate.legal:
         return f"Illegal layout. {line}", "bold red"
     if not estimate.fits:

@@ -8,6 +8,7 @@ from math import isclose
 from typing import Any
 
 from app.planner.estimate import complete, estimate, limit_bytes
+from app.planner.framework import FrameworkProfile
 from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
 from app.planner.legality import uneven_stages
@@ -39,6 +40,8 @@ TIME_WORDS = {
     "dp": "data-parallel traffic",
     "optimizer": "optimizer step",
 }
+DATA_PARALLEL_WORDS = {"none": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+FULLY_SHARDED = ("zero2", "zero3")
 MEMORY_WORDS = {
     "parameters": "parameters",
     "gradients": "gradients",
@@ -63,32 +66,43 @@ def short_seconds(seconds: float) -> str:
     return f"{value:,.0f} {unit}" if value >= ROUNDS_TO_1000 else f"{value:.3g} {unit}"
 
 
-def fsdp_degree(layout: Layout) -> int:
-    """GPUs / (tp * pp * cp): what TrainJob operators call the FSDP degree."""
-    return layout.dp
+def data_parallel_words(layout: Layout, framework: FrameworkProfile) -> str:
+    """The data-parallel degree by the framework's name: `FSDP=8`, `ZeRO-1=8`, `DDP=8`.
+
+    `HSDP=2x4` is two copies, each sharded over four ranks.
+    """
+    if layout.sharding == "hsdp":
+        return f"HSDP={layout.dp // layout.dp_shard}x{layout.dp_shard}"
+    if layout.sharding in FULLY_SHARDED and framework.fully_sharded == "FSDP":
+        return f"FSDP={layout.dp}"
+    return f"{DATA_PARALLEL_WORDS[layout.sharding]}={layout.dp}"
 
 
-def layout_words(layout: Layout) -> str:
+def layout_words(layout: Layout, framework: FrameworkProfile) -> str:
     """`TP=8 PP=4 CP=1 FSDP=8 mb=1 bf16`, with EP and VPP where they matter."""
     words = [f"TP={layout.tp}", f"PP={layout.pp}", f"CP={layout.cp}"]
     if layout.ep > 1:
         words.append(f"EP={layout.ep}")
     if layout.vpp > 1:
         words.append(f"VPP={layout.vpp}")
-    words += [f"FSDP={fsdp_degree(layout)}", f"mb={layout.microbatch_size}", layout.precision]
+    words += [
+        data_parallel_words(layout, framework),
+        f"mb={layout.microbatch_size}",
+        layout.precision,
+    ]
     return " ".join(words)
 
 
 def headline(plan: Plan) -> str:
     """The plan in one line, short enough for a kubectl warning."""
-    return estimate_line(plan.estimate)
+    return estimate_line(plan.estimate, plan.request.framework)
 
 
-def estimate_line(judged: Estimate) -> str:
+def estimate_line(judged: Estimate, framework: FrameworkProfile) -> str:
     """Layout, memory of the card, speed: one line."""
     rate = judged.model_flop_per_second_per_gpu / 1e12
     return (
-        f"{layout_words(judged.layout)}: {gib(judged.memory.total)} of "
+        f"{layout_words(judged.layout, framework)}: {gib(judged.memory.total)} of "
         f"{gib(judged.gpu_memory_bytes)} GiB, ~{rate:.0f} TFLOP/s per GPU"
     )
 
@@ -221,7 +235,7 @@ def _same_cost(best: Estimate, other: Estimate) -> bool:
 def sentences(request: PlanRequest, best: Estimate, stats: SearchStats) -> list[str]:
     """The explanation, a sentence each."""
     layout, time = best.layout, best.time
-    said = [f"{estimate_line(best)}, {short_seconds(time.total)} a step."]
+    said = [f"{estimate_line(best, request.framework)}, {short_seconds(time.total)} a step."]
     said.append(
         f"Fastest that fits, of {stats.configurations:,} legal layouts of {request.model.name} on "
         f"{request.cluster.world_size} x {request.cluster.gpu.name}."

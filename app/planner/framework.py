@@ -84,6 +84,7 @@ class FrameworkProfile:
     traffic that hide behind compute: `overlap_each` of what every microbatch sends (ZeRO-3's
     gathers run ahead of their layers), `overlap_dp` of what is sent once a step, `overlap_tp`,
     `overlap_ep`, `overlap_pp`.
+    `fully_sharded` is its word for ZeRO-2 and ZeRO-3.
     `captures_routed` says where CUDA graphs replay MoE layers: never, on NVL72 alone, always.
     `efficiency` names its calibration.
     """
@@ -126,4 +127,5 @@ class FrameworkProfile:
     efficiency: str
     captures_routed: Literal["never", "nvl72", "always"] = "never"
     explicit_stages: bool = False
+    fully_sharded: Literal["FSDP", "ZeRO"] = "FSDP"
     loading_bytes: float = 0.0

@@ -100,8 +100,9 @@ def memory_reason(request: PlanRequest, nearest: Estimate) -> str:
     """What the leanest layout lacks, on the device or on the host."""
     short = nearest.memory.total - nearest.limit_bytes
     if short > 0:
+        words = layout_words(nearest.layout, request.framework)
         return (
-            f"no layout fits: the leanest ({layout_words(nearest.layout)}) needs "
+            f"no layout fits: the leanest ({words}) needs "
             f"{gib(nearest.memory.total)} GiB of the {gib(nearest.limit_bytes)} GiB usable on "
             f"{request.cluster.gpu.name}, {gib(short)} GiB too much"
         )

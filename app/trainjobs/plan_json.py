@@ -119,9 +119,10 @@ def reason_line(plan: Plan) -> str:
     costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != TIME_WORDS["compute"]]
     word, seconds = costs[0]
     return (
-        f"{layout_words(plan.layout)} is the fastest that fits, of {plan.search.configurations} "
-        f"legal layouts of {request.model.name} on {request.cluster.world_size} x "
-        f"{request.cluster.gpu.name}: {short_seconds(time.total)} a step, "
+        f"{layout_words(plan.layout, request.framework)} is the fastest that fits, "
+        f"of {plan.search.configurations} legal layouts of {request.model.name} on "
+        f"{request.cluster.world_size} x {request.cluster.gpu.name}: "
+        f"{short_seconds(time.total)} a step, "
         f"{time.compute / time.total:.0%} of it compute and {seconds / time.total:.1%} {word}, "
         f"with {gib(estimate.memory.total)} of {gib(estimate.gpu_memory_bytes)} GiB per GPU"
     )

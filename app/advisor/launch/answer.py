@@ -226,7 +226,7 @@ def _rendered(launcher: Launcher, setup: Setup) -> LaunchAnswer | Refusal:
         "launcher": launcher.name,
         "release": launcher.release,
         "source": launcher.source,
-        "summary": estimate_line(judged),
+        "summary": estimate_line(judged, setup.request.framework),
         "files": [_file(one) for one in launch.files],
         "command": list(launch.command),
         "notes": list(launch.notes),

@@ -90,7 +90,7 @@ def trainjob(setup: Setup) -> dict[str, Any]:
                 "--tp=$(TP_DEGREE)",
                 "--pp=$(PP_DEGREE)",
                 "--cp=$(CP_DEGREE)",
-                "--fsdp=$(FSDP_DEGREE)",
+                "--dp=$(FSDP_DEGREE)",
                 f"--ep={layout.ep}",
                 f"--vpp={layout.vpp}",
                 f"--sharding={layout.sharding}",

@@ -10,7 +10,6 @@ from app.planner.estimate import estimate
 from app.planner.explain import (
     alternatives,
     changed_layout,
-    fsdp_degree,
     gib,
     headline,
     kept_out,
@@ -56,14 +55,31 @@ def test_short_seconds(amount: float, words: str) -> None:
     assert short_seconds(amount) == words
 
 
-def test_layout_in_words() -> None:
+@pytest.mark.parametrize(
+    ("framework", "sharding", "words"),
+    [
+        ("fsdp", "none", "DDP=16"),
+        ("fsdp", "zero2", "FSDP=16"),
+        ("fsdp", "zero3", "FSDP=16"),
+        ("fsdp", "hsdp", "HSDP=2x8"),
+        ("megatron", "none", "DDP=16"),
+        ("megatron", "zero1", "ZeRO-1=16"),
+        ("megatron", "zero3", "FSDP=16"),
+        ("deepspeed", "zero1", "ZeRO-1=16"),
+        ("deepspeed", "zero2", "ZeRO-2=16"),
+        ("deepspeed", "zero3", "ZeRO-3=16"),
+    ],
+)
+def test_a_degree_has_the_frameworks_name(framework: str, sharding: str, words: str) -> None:
+    asked = request(framework=framework, nodes=2)
+    pinned = layout(asked, sharding=sharding, **({"dp_shard": 8} if sharding == "hsdp" else {}))
+    assert layout_words(pinned, asked.framework) == f"TP=1 PP=1 CP=1 {words} mb=1 bf16"
+
+
+def test_degrees_that_matter_are_told() -> None:
     asked = request("mixtral-8x7b", framework="megatron", nodes=2)
-    plain = layout(asked, tp=2)
-    assert layout_words(plain) == "TP=2 PP=1 CP=1 FSDP=8 mb=1 bf16"
-    assert fsdp_degree(plain) == 8
-    assert layout_words(layout(asked, tp=2, pp=2, vpp=2, ep=4)) == (
-        "TP=2 PP=2 CP=1 EP=4 VPP=2 FSDP=4 mb=1 bf16"
-    )
+    spread = layout(asked, tp=2, pp=2, vpp=2, ep=4, sharding="zero1")
+    assert layout_words(spread, asked.framework) == "TP=2 PP=2 CP=1 EP=4 VPP=2 ZeRO-1=4 mb=1 bf16"
 
 
 def test_the_headline_fits_in_a_warning() -> None:
