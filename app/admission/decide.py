@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from app.admission.decision import Decision
 from app.admission.judge import Judge, Resolve, assumed_training
@@ -126,14 +126,16 @@ def with_plan(
 ) -> Decision:
     """The job with its plan. `told` are the adapter's own warnings."""
     cluster = plan.request.cluster
-    context = completed(adapter.collective_context(review.job), cluster.gpu, deps)
-    context = replace(
-        context,
+    stated = adapter.collective_context(review.job)
+    context = completed(
+        stated,
+        cluster.gpu,
+        deps,
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
         gpu_exclusive=cluster.exclusive,
-        instance_type=context.instance_type or cluster.instance_type,
-        framework=context.framework or plan.request.framework.name,
+        instance_type=stated.instance_type or cluster.instance_type,
+        framework=stated.framework or plan.request.framework.name,
     )
     environment = deps.environment(context, plan)
     operations = adapter.operations(
@@ -161,14 +163,17 @@ def with_defaults(review: Review, adapter: Adapter, deps: Deps) -> Decision:
     return written(operations, warnings=environment.warnings)
 
 
-def completed(context: CollectiveContext, gpu: Gpu | None, deps: Deps) -> CollectiveContext:
-    """The context with what only the catalog and the operator know."""
+def completed(
+    context: CollectiveContext, gpu: Gpu | None, deps: Deps, **planned: Any
+) -> CollectiveContext:
+    """The context with what only the catalog and the operator know, and what was planned for."""
     return replace(
         context,
         gpu=gpu.name if gpu else context.gpu,
         gpu_family=gpu.family if gpu else context.gpu_family,
         default_profile=deps.default_profile,
         operator_values=deps.operator_values,
+        **planned,
     )
 
 

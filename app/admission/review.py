@@ -6,7 +6,7 @@ Source of the shape: kubernetes/api admission/v1/types.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NotRequired, TypedDict
 
 import orjson
@@ -144,10 +144,12 @@ def deciding(review: Review, shown: Callable[[JobReview], tuple[Any, ...]] = who
     Keys in another order make another one. Empty when it can't be written: orjson reads deeper
     nesting than it writes.
     """
-    read = replace(
-        review.for_adapter,
+    read = JobReview(
+        operation=review.operation,
         job=_read(review.job),
         old=_read(review.old) if review.old is not None else None,
+        namespace=review.namespace,
+        subresource=review.subresource,
     )
     asked = (review.group, review.version, review.kind, review.resource, review.subresource)
     try:

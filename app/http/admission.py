@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 from urllib.parse import unquote_plus
 
@@ -105,7 +105,7 @@ class ReviewEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises `RequestError` for what is not a review."""
         deps = self.deps
-        budget_seconds = timeout_seconds(timeout_of(scope["query_string"]))
+        budget_seconds = seconds_given(scope["query_string"])
         deadline = Deadline(at=deps.clock() + WORK_SHARE * budget_seconds, clock=deps.clock)
         seconds = min(deps.limits.seconds, budget_seconds)
         body = await read_json_bytes(scope, receive, deps.limits, seconds=seconds)
@@ -171,6 +171,12 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@lru_cache(maxsize=16)
+def seconds_given(query: bytes) -> float:
+    """Seconds that a query string gives; an API server sends the same one every time."""
+    return timeout_seconds(timeout_of(query))
 
 
 def timeout_of(query: bytes) -> str:
