@@ -12,6 +12,7 @@ import orjson
 from app.admission.decision import Decision
 from app.admission.review import API_VERSION, KIND, Review
 from app.planner.intent import FieldError
+from app.trainjobs.patch import as_json
 
 UNPROCESSABLE: Final = 422
 WARNING_CHARACTERS: Final = 256
@@ -36,7 +37,7 @@ def common(decision: Decision) -> dict[str, Any]:
     """What every review that gets this decision is answered."""
     response: dict[str, Any] = {"allowed": decision.allowed}
     if decision.operations:
-        patch = orjson.dumps(decision.operations)
+        patch = orjson.dumps(as_json(decision.operations))
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(patch).decode("ascii")
     warnings = bounded(decision.warnings)

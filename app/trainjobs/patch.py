@@ -7,9 +7,8 @@ another shape is left alone: the schema will tell its author.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.trainjobs.adapter import Job, Op, Operation
 from app.trainjobs.document import Path, is_object, value_at
@@ -17,8 +16,7 @@ from app.trainjobs.document import Path, is_object, value_at
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(NamedTuple):
     """One value we want at one path."""
 
     path: Path

@@ -36,7 +36,7 @@ from app.trainjobs.patch import Edit, append_operations, pointer, set_operations
 from app.trainjobs.plan_json import (
     PLAN_SOURCE,
     PlanTexts,
-    compact,
+    environment_record,
     plan_texts,
     recomputes,
     rounded,
@@ -328,7 +328,7 @@ def variable_operations(job: Job, settings: Iterable[Setting]) -> Iterator[Opera
 def environment_edits(settings: tuple[Setting, ...]) -> Iterator[Edit]:
     """The annotation that says which variables are ours, and why."""
     if settings:
-        yield annotated(labels.ENVIRONMENT, compact(settings))
+        yield annotated(labels.ENVIRONMENT, environment_record(settings))
 
 
 def annotated(name: str, text: str) -> Edit:

@@ -18,7 +18,7 @@ from app.trainjobs.kubeflow.contract import plan_variables
 from app.trainjobs.kubeflow.question import Question, recorded_plan
 from app.trainjobs.kubeflow.shown import trainer_of
 from app.trainjobs.patch import Edit, append_operations, pointer, set_operations
-from app.trainjobs.plan_json import PLAN_SOURCE, PLANNED, PlanTexts, compact
+from app.trainjobs.plan_json import PLAN_SOURCE, PLANNED, PlanTexts, environment_record
 
 ENV_PATH = ("spec", "trainer", "env")
 PROCESSES = "numProcPerNode"
@@ -135,7 +135,7 @@ def _annotations(
     yield _annotated(labels.PLAN_RESULT, texts.completed(filled))
     yield _annotated(labels.REASON, texts.reason)
     if settings:
-        yield _annotated(labels.ENVIRONMENT, compact(list(settings.values())))
+        yield _annotated(labels.ENVIRONMENT, environment_record(settings.values()))
 
 
 def _annotated(name: str, text: str) -> Edit:
