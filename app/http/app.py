@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.admission import admission_routes
 from app.http.advisor import advisor_router
@@ -69,11 +69,25 @@ def _behind_door(app: FastAPI, deps: Deps, *, straight: Mapping[str, Route]) -> 
     app.middleware_stack = app.build_middleware_stack()
     # The framework answers an exception and raises it again; the door logs it.
     return Door(
-        app=app,
+        app=_with_head(app),
         straight=straight,
         requests=Series(deps.metrics.http_requests),
         draining=lambda: deps.health.draining,
     )
+
+
+def _with_head(app: ASGIApp) -> ASGIApp:
+    """`app`, which knows GET alone, with HEAD on every route of it: the server drops the body."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") != "HEAD":
+            await app(scope, receive, send)
+            return
+        asked = {**scope, "method": "GET"}
+        await app(asked, receive, send)
+        scope["route"] = asked.get("route")  # by which the door counts
+
+    return answer
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:

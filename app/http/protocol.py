@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -21,6 +23,7 @@ def protocol_with(header_seconds: float) -> type[asyncio.Protocol]:
 
 
 CONTINUE = b"HTTP/1.1 100 "
+FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class OneWrite(asyncio.Transport):
@@ -52,6 +55,40 @@ class OneWrite(asyncio.Transport):
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
         return self._transport.is_closing()
+
+
+class Body:
+    """Reads one body, and nothing behind it, where the parser of its head will not.
+
+    A parser stops behind a head with `Upgrade`, as if what follows were of that protocol.
+    """
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]], protocol: HttpToolsProtocol) -> None:
+        framing = [b"%b: %b\r\n" % pair for pair in headers if pair[0] in FRAMING]
+        self._head = b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n"])
+        self._protocol = protocol
+        self._ended = False
+        self._parser = httptools.HttpRequestParser(self)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of it."""
+        self._protocol.on_body(body)
+
+    def on_message_complete(self) -> None:
+        """It is whole."""
+        self._ended = True
+        self._protocol.on_message_complete()
+
+    def should_upgrade(self) -> bool:
+        """Never."""
+        return False
+
+    def feed_data(self, data: bytes) -> None:
+        """Take what came next. Raises `HttpParserError` for what cannot be the body."""
+        for each in (self._head, data):
+            if not self._ended:
+                self._parser.feed_data(each)
+        self._head = b""
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -87,7 +124,8 @@ class PatientProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._advanced = False
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         self._idle_bytes = 0 if self._advanced else self._idle_bytes + len(data)
         if self._idle_bytes > self.header_limit_bytes and not self.transport.is_closing():
             message = f"the headers must take at most {self.header_limit_bytes} bytes"
@@ -110,8 +148,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         super().on_headers_complete()
         self.headers = []  # for fields behind the body, which are none (RFC 9110, 6.5.1)
-        # Nobody upgrades, and the parser reads nothing behind such a request.
-        if self.parser.should_upgrade():
+        if self.parser.should_upgrade():  # nobody does, and only the body is read
             self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD":  # whose answer is a head alone
             self.cycle.transport = OneWrite(self.transport)
@@ -121,10 +158,25 @@ class PatientProtocol(HttpToolsProtocol):
         self._advanced = True
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        """The request is whole, unless its body is still to be read."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._stop_header_timer()
         self._refuse(b"400 Bad Request", error_body("invalid_http", msg))
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as stopped:
+            # A server may ignore the wish (RFC 9110, 7.8); the request is one like any other.
+            self.parser = Body(self.scope["headers"], self)  # type: ignore[assignment] # all that is asked of it
+            self._feed(data[stopped.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
 
     def _give_up(self) -> None:
         if not self.transport.is_closing():

@@ -60,6 +60,30 @@ def test_a_wrong_method_names_the_right_one(http: Client, method: str, path: str
     assert answer.headers["allow"] in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/metrics", "/v1/gpus", "/", "/openapi.json"]
+)
+def test_head_is_answered_as_get(http: Client, path: str) -> None:
+    """As load balancers probe; the server leaves out the body."""
+    asked, probed = http.get(path), http.request("HEAD", path)
+    assert (probed.status_code, probed.headers["content-type"]) == (
+        asked.status_code,
+        asked.headers["content-type"],
+    )
+
+
+def test_head_is_counted_under_its_route(service: Service, http: Client) -> None:
+    http.request("HEAD", "/healthz")
+    labels = {"route": "/healthz", "method": "HEAD", "status": "200"}
+    name = "trainjob_advisor_http_requests_total"
+    assert service.deps.metrics.registry.get_sample_value(name, labels) == 1
+
+
+def test_the_description_leaves_head_out(http: Client) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
+    assert not [path for path, operations in paths.items() if "head" in operations]
+
+
 @every_body
 @pytest.mark.parametrize(
     "headers",

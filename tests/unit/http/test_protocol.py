@@ -147,6 +147,37 @@ def test_fields_behind_the_body_are_no_headers() -> None:
     assert answer.endswith(b"\r\n\r\nhost transfer-encoding")
 
 
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"Content-Length: 5\r\n\r\nhello",),
+        (b"Content-Length: 5\r\n\r\n", b"he", b"llo"),
+        (b"Content-Length: 5\r\n\r\nhello" + HEAD_ONLY,),
+        (b"Content-Length: 5\r\n\r\nhello", HEAD_ONLY),
+        (b"Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nl", b"lo\r\n0\r\n\r\n"),
+    ],
+    ids=["at-once", "in-pieces", "and-another", "another-later", "chunked"],
+)
+def test_a_wish_to_upgrade_is_ignored(pieces: tuple[bytes, ...]) -> None:
+    """The request is answered with its own body, and nothing behind it is read."""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\n" + UPGRADE
+    written = answered(head + pieces[0], *pieces[1:])
+    (answer,) = written.writes
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nhello")
+    assert written.closed
+
+
+def test_what_is_no_body_after_a_wish_to_upgrade_is_refused() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" + UPGRADE
+    written = answered(head + b"\r\n", b"no chunk\r\n")
+    assert written.writes[0].startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert written.closed
+
+
 def test_a_connection_nobody_upgrades_ends_with_its_answer() -> None:
     """The parser would read no request behind it: its client would wait for ever."""
     upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
