@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ Job = dict[str, Any]
 DOWN = "The webhook is down and jobs that ask for a plan are refused"
 OVERLAY = "k8s/overlays/plain-secret"
 DEFINITION = "trainjobs.training.vsr.dev"
+OPTIONS = ("runtime-reader/rbac.yaml", "priority/priorityclass.yaml")
 SOON_SECONDS = 15.0
 
 
@@ -213,8 +215,9 @@ def test_uninstalling_keeps_every_trainjob(
 ) -> None:
     """Nothing of ours is left but the definition; installed again, all is as before."""
     server = installed.server
-    reader = ROOT / "k8s/components/runtime-reader/rbac.yaml"
-    server.kubectl("apply", "-f", reader)
+    options = [ROOT / "k8s/components" / name for name in OPTIONS]
+    for file in options:
+        server.kubectl("apply", "-f", file)
     job = vsr_auto_job()
     server.create(namespace, job)
     stored = server.get(namespace, job)
@@ -225,9 +228,9 @@ def test_uninstalling_keeps_every_trainjob(
         for text in commands("Uninstall"):
             installed.run(text)
     assert server.get(namespace, job) == stored
-    assert {kind for kind, name in everywhere(installed, reader) if exists(server, kind, name)} == {
-        "CustomResourceDefinition"
-    }
+    assert {
+        kind for kind, name in everywhere(installed, *options) if exists(server, kind, name)
+    } == {"CustomResourceDefinition"}
     soon(server, is_let_in)
     install(installed, certificates)
     assert server.get(namespace, job) == stored
@@ -292,7 +295,7 @@ def test_another_operators_definition_is_left_alone(installed: Operator) -> None
     overlay = installed.checkout / OVERLAY / "kustomization.yaml"
     shipped = overlay.read_text()
     try:
-        line = command("Install", "components:")
+        line = command("Install", "components: [../../components/without")
         overlay.write_text(f"{shipped}{line}\n")
         installed.run(f"kubectl apply -k {OVERLAY}")
         assert has_their_field(server)
@@ -304,6 +307,30 @@ def test_another_operators_definition_is_left_alone(installed: Operator) -> None
 
 def has_their_field(server: ApiServer) -> bool:
     return "theirField" in server.kubectl("get", "crd", DEFINITION, "-o", "json").stdout
+
+
+def test_the_api_server_takes_priority_and_strict_spreading(installed: Operator) -> None:
+    """A pod of the Deployment with both lines of the page is admitted, with that priority."""
+    overlay = installed.checkout / OVERLAY / "kustomization.yaml"
+    shipped = overlay.read_text()
+    names = [
+        command("Install", f"components: [../../components/{name}")
+        for name in ("priority", "strict-spreading")
+    ]
+    chosen = [each for name in names for each in yaml.safe_load(name)["components"]]
+    try:
+        overlay.write_text(f"{shipped}components: {json.dumps(chosen)}\n")
+        installed.run(f"kubectl apply -k {OVERLAY}")
+    finally:
+        overlay.write_text(shipped)
+    found = ("get", "deployment", "trainjob-advisor", "-n", "trainjob-advisor", "-o", "json")
+    template = installed.server.kubectl(*found).document["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"] = {**template["metadata"], "name": "one", "namespace": "trainjob-advisor"}
+    create = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+    admitted = installed.server.kubectl(*create, stdin=pod).document["spec"]
+    assert admitted["priority"] == 1_000_000_000
+    assert admitted["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
 
 
 def test_server_side_apply_leaves_the_bundle_alone(installed: Operator) -> None:

@@ -128,35 +128,63 @@ def test_the_network_lets_in_what_is_needed_and_nothing_out() -> None:
     assert policy["ingress"][1]["from"]
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
+
+
+def built(folder: Path, *components: str) -> list[dict[str, Any]]:
+    """What `kubectl kustomize` makes of the base with components."""
+    shutil.copytree(K8S, folder / "k8s")
+    names = [f"k8s/components/{name}" for name in components]
+    (folder / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["k8s/base"], "components": names})
+    )
+    done = subprocess.run(
+        ["kubectl", "kustomize", folder], check=True, capture_output=True, text=True
+    )
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(items: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    return next(item for item in items if item["kind"] == kind)
+
+
+@needs_kubectl
 def test_the_port_can_be_kept_to_the_control_plane(tmp_path: Path) -> None:
     """The component replaces nothing but the senders of the first rule."""
-    shutil.copytree(K8S / "base", tmp_path / "base")
-    shutil.copytree(K8S / "components/control-plane-only", tmp_path / "only")
-    (tmp_path / "kustomization.yaml").write_text("resources: [base]\ncomponents: [only]\n")
-    built = subprocess.run(
-        ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
-    ).stdout
-    policy = next(i for i in yaml.safe_load_all(built) if i["kind"] == "NetworkPolicy")["spec"]
+    policy = of_kind(built(tmp_path, "control-plane-only"), "NetworkPolicy")["spec"]
     shipped = one("base/availability.yaml", "NetworkPolicy")["spec"]
     assert policy["ingress"][0].pop("from") == [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
     assert policy["ingress"] == shipped["ingress"]
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@needs_kubectl
 def test_the_definition_can_be_left_out(tmp_path: Path) -> None:
     """The component takes away the definition and nothing else."""
-    shutil.copytree(K8S / "base", tmp_path / "base")
-    shutil.copytree(K8S / "components/without-definition", tmp_path / "without")
-    kinds = []
-    for component in ("", "components: [without]\n"):
-        (tmp_path / "kustomization.yaml").write_text(f"resources: [base]\n{component}")
-        built = subprocess.run(
-            ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
-        ).stdout
-        kinds.append(Counter(item["kind"] for item in yaml.safe_load_all(built)))
-    assert kinds[0] - kinds[1] == {"CustomResourceDefinition": 1}
-    assert not kinds[1] - kinds[0]
+    whole, without = (
+        Counter(item["kind"] for item in built(tmp_path / str(len(names)), *names))
+        for names in ((), ("without-definition",))
+    )
+    assert whole - without == {"CustomResourceDefinition": 1}
+    assert not without - whole
+
+
+@needs_kubectl
+def test_the_pods_can_have_priority_over_jobs(tmp_path: Path) -> None:
+    """A class of our own, which every namespace may use."""
+    items = built(tmp_path, "priority")
+    pod = of_kind(items, "Deployment")["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == of_kind(items, "PriorityClass")["metadata"]["name"]
+
+
+@needs_kubectl
+def test_spreading_can_be_made_a_must(tmp_path: Path) -> None:
+    pod = of_kind(built(tmp_path, "strict-spreading"), "Deployment")["spec"]["template"]["spec"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == (
+        "kubernetes.io/hostname",
+        "DoNotSchedule",
+    )
+    assert spread["labelSelector"]["matchLabels"] == {"app.kubernetes.io/name": NAME}
 
 
 def test_the_runbook_names_the_webhook_that_refuses() -> None:
@@ -196,13 +224,13 @@ def test_the_definition_is_closed_where_users_write() -> None:
     assert "x-kubernetes-preserve-unknown-fields" not in yaml.safe_dump(spec)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@needs_kubectl
 @pytest.mark.parametrize(
     "path", ["base", "overlays/cert-manager", "overlays/plain-secret"], ids=lambda p: p
 )
 def test_every_kustomization_builds(path: str) -> None:
-    built = subprocess.run(
+    shipped = subprocess.run(
         ["kubectl", "kustomize", K8S / path], check=True, capture_output=True, text=True
     ).stdout
-    kinds = {item["kind"] for item in yaml.safe_load_all(built)}
+    kinds = {item["kind"] for item in yaml.safe_load_all(shipped)}
     assert {"Deployment", "MutatingWebhookConfiguration", "CustomResourceDefinition"} <= kinds
