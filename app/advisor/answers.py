@@ -77,6 +77,7 @@ def architecture_body(model: ModelArchitecture) -> Json:
     body = {k: v for k, v in _fields(model).items() if k not in _HIDDEN_ARCHITECTURE_FIELDS}
     body["latent"] = _fields(model.latent) if model.latent is not None else None
     body["moe"] = _fields(model.moe) if model.moe is not None else None
+    body["rotary"] = _fields(model.rotary) if model.rotary is not None else None
     return {**body, "params": model.params, "active_params": model.active_params}
 
 

@@ -1,6 +1,6 @@
 """An `architecture` mapping becomes a `ModelArchitecture`; a partial one is completed, and said so.
 
-Keys are the fields of `ModelArchitecture` with `moe` and `latent` nested. `params` and
+Keys are the fields of `ModelArchitecture` with `moe`, `latent` and `rotary` nested. `params` and
 `active_params` override the counts. Null is the same as absent.
 """
 
@@ -18,6 +18,7 @@ from app.catalog.reading import (
     MAX_TOKENS,
     MAX_VOCABULARY,
     Fields,
+    is_number,
     shown,
     unknown_keys,
 )
@@ -26,6 +27,7 @@ from app.planner.architecture import (
     LatentAttention,
     MixtureOfExperts,
     ModelArchitecture,
+    RotaryPositions,
 )
 from app.planner.intent import FieldError
 
@@ -49,6 +51,7 @@ _MODEL_KEYS: Final = frozenset(
         "attention",
         "latent",
         "moe",
+        "rotary",
         "causal",
         "sliding_window",
         "num_sliding_layers",
@@ -61,6 +64,7 @@ _MODEL_KEYS: Final = frozenset(
     }
 )
 _MOE_KEYS: Final = frozenset(MixtureOfExperts.__dataclass_fields__)
+_ROTARY_KEYS: Final = frozenset(RotaryPositions.__dataclass_fields__)
 _LATENT_KEYS: Final = frozenset(LatentAttention.__dataclass_fields__)
 
 
@@ -206,6 +210,7 @@ def _sized(fields: Fields, name: str, ffn: int, vocabulary: int) -> ModelArchite
         attention=_attention(fields, latent, all_heads=kv_heads == heads),
         latent=latent,
         moe=_moe(fields, layers),
+        rotary=_rotary(fields),
         causal=fields.flag("causal", default=True),
         sliding_window=fields.whole("sliding_window", low=0, high=MAX_TOKENS, default=0),
         num_sliding_layers=min(layers, _whole(fields, "num_sliding_layers", low=0, default=0)),
@@ -262,6 +267,19 @@ def _latent(fields: Fields) -> LatentAttention | None:
         qk_rope_head_dim=inner.whole("qk_rope_head_dim"),
         v_head_dim=inner.whole("v_head_dim"),
     )
+
+
+def _rotary(fields: Fields) -> RotaryPositions | None:
+    if fields.values.get("rotary") is None:
+        return None
+    inner = fields.nested("rotary")
+    _only(inner, _ROTARY_KEYS)
+    factor = inner.values.get("factor", 1.0)
+    if not is_number(factor) or factor < 1:
+        inner.wrong(
+            "factor", factor, f"`factor` must be a number of at least 1, not {shown(factor)}"
+        )
+    return RotaryPositions(base=inner.whole("base"), factor=factor)
 
 
 def _moe(fields: Fields, layers: int) -> MixtureOfExperts | None:

@@ -21,13 +21,26 @@ from app.catalog.reading import (
     MAX_TOKENS,
     MAX_VOCABULARY,
     Fields,
+    is_number,
     nearest,
     quoted,
     shown,
 )
-from app.planner.architecture import LatentAttention, MixtureOfExperts, ModelArchitecture
+from app.planner.architecture import (
+    LatentAttention,
+    MixtureOfExperts,
+    ModelArchitecture,
+    RotaryPositions,
+)
 from app.planner.intent import FieldError
 
+LLAMA_3_SCALING: Final = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""What Llama 3.1, 3.2 and 3.3 have in common in `rope_scaling`: all but the factor."""
 OPT_POSITION_OFFSET: Final = 2
 """OPT keeps two position rows more than it has positions (modeling_opt.py)."""
 
@@ -50,7 +63,23 @@ def architecture_from_config(
     model = reader(fields, name)
     if fields.errors:
         return tuple(fields.errors)
-    return model
+    return replace(model, rotary=_rotary(config))
+
+
+def _rotary(config: Mapping[str, Any]) -> RotaryPositions | None:
+    """What the config states of rotary positions; `None` for other kinds, or nothing."""
+    base: Any = config.get("rope_theta")
+    scaling = config.get("rope_scaling")
+    is_whole = is_number(base) and base >= 1 and base == int(base)
+    if not is_whole or config.get("partial_rotary_factor", 1) != 1:
+        return None
+    if scaling is None:
+        return RotaryPositions(base=int(base))
+    if not isinstance(scaling, Mapping) or not is_number(scaling.get("factor")):
+        return None
+    rest = {key: value for key, value in scaling.items() if key != "factor"}
+    is_known = rest == LLAMA_3_SCALING and scaling["factor"] > 1
+    return RotaryPositions(base=int(base), factor=scaling["factor"]) if is_known else None
 
 
 def _unknown_family(family: Any, path: str) -> FieldError:

@@ -44,6 +44,19 @@ class MixtureOfExperts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryPositions:
+    """Rotary position embedding: no plan depends on it, but who starts one must say it.
+
+    `base` is `rope_theta`, a whole number in every published config. `factor` above 1 stretches
+    positions as Llama 3.1 does, with its other constants (low 1, high 4, 8,192 original positions).
+    Source: transformers 4.57.1 modeling_rope_utils.py, `_compute_llama3_parameters`.
+    """
+
+    base: int
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchitecture:
     """One transformer.
 
@@ -53,7 +66,8 @@ class ModelArchitecture:
     two norms a layer and one at the end. `params_override` wins over every count.
 
     `sliding_window` 0 means that all layers attend to the whole sequence, else
-    `num_sliding_layers` layers see at most that many tokens.
+    `num_sliding_layers` layers see at most that many tokens. `rotary` is None where nobody
+    knows it.
     """
 
     name: str
@@ -69,6 +83,7 @@ class ModelArchitecture:
     attention: Attention = "gqa"
     latent: LatentAttention | None = None
     moe: MixtureOfExperts | None = None
+    rotary: RotaryPositions | None = None
     causal: bool = True
     sliding_window: int = 0
     num_sliding_layers: int = 0

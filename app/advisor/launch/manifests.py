@@ -187,5 +187,5 @@ def render_kubeflow(setup: Setup) -> Launch:
         ),
     ]
     if _of_megatron(setup):
-        notes.append(megatron.NOT_WRITTEN)
+        notes.append(megatron.not_written(setup))
     return _manifest(kubeflow(setup), tuple(notes))

@@ -24,9 +24,11 @@ NARROW: Final = frozenset({"fp8", "mxfp8", "nvfp4"})
 recipes train: without these flags weights are held twice and gradients in fp32."""
 NOT_WRITTEN: Final = (
     "the arguments hold what the plan depends on; add the rest of the model from its config.json: "
-    "--rotary-base (rope_theta; Llama 3 has 500000, Megatron takes 10000 without it), "
-    "--use-rope-scaling with --rope-scaling-factor (8 for Llama 3.1), --norm-epsilon, "
-    "--qk-layernorm, --window-size"
+    "{unknown}--norm-epsilon, --qk-layernorm, --window-size"
+)
+ROTARY: Final = (
+    "--rotary-base (rope_theta; Megatron takes 10000 without it), --use-rope-scaling with "
+    "--rope-scaling-factor (Llama 3.1 and later), "
 )
 RECOMPUTED_MODULES: Final = ("layernorm", "moe_act")
 """What `selective` recomputes in the memory of a plan; Megatron's default is unfused attention."""
@@ -63,6 +65,11 @@ def refuse_bridge(setup: Setup) -> tuple[str, ...]:
     if setup.layout.precision not in BRIDGE_PRECISION:
         said += ("Megatron-Bridge has no recipe for `precision` fp32",)
     return said
+
+
+def not_written(setup: Setup) -> str:
+    """What of the model the arguments leave out."""
+    return NOT_WRITTEN.format(unknown="" if setup.model.rotary is not None else ROTARY)
 
 
 def stage_text(stages: tuple[int, ...]) -> str:
@@ -145,6 +152,7 @@ def model_arguments(setup: Setup) -> Iterator[str]:
     yield f"--seq-length={tokens}"
     yield f"--max-position-embeddings={tokens}"
     yield "--position-embedding-type=rope"
+    yield from _rotary_arguments(setup)
     yield "--normalization=RMSNorm"
     if model.gated_mlp:
         yield "--swiglu"
@@ -155,6 +163,16 @@ def model_arguments(setup: Setup) -> Iterator[str]:
     yield "--attention-dropout=0"
     yield "--hidden-dropout=0"
     yield from _expert_arguments(setup)
+
+
+def _rotary_arguments(setup: Setup) -> Iterator[str]:
+    rotary = setup.model.rotary
+    if rotary is None:
+        return
+    yield f"--rotary-base={rotary.base}"
+    if rotary.factor > 1:
+        yield "--use-rope-scaling"
+        yield f"--rope-scaling-factor={rotary.factor:g}"
 
 
 def _latent_arguments(setup: Setup) -> Iterator[str]:
@@ -192,7 +210,7 @@ def render(setup: Setup) -> Launch:
     lines = (*model_arguments(setup), *parallel_arguments(setup))
     file = File(name="megatron.args", language="text", content="\n".join(lines) + "\n")
     notes = [
-        NOT_WRITTEN,
+        not_written(setup),
         (
             "add data, tokenizer, learning rate and length: --data-path, --tokenizer-type, --lr, "
             "--train-iters; --mock-data --tokenizer-type=NullTokenizer tries the layout alone"

@@ -310,14 +310,37 @@ def test_a_manifest_selects_nodes_by_a_label_they_have(
 
 
 @pytest.mark.parametrize("launcher", ["megatron-lm", "kubeflow"])
-def test_megatron_says_which_arguments_of_the_model_are_left_out(launcher: str) -> None:
-    body = SMALL | {"framework": "megatron"}
-    (note,) = (one for one in launched(launcher, body)["notes"] if "--rotary-base" in one)
+@pytest.mark.parametrize("known", [True, False])
+def test_megatron_says_which_arguments_of_the_model_are_left_out(
+    launcher: str, *, known: bool
+) -> None:
+    """Rotary positions among them only where the catalog does not know them."""
+    body = {**SMALL, "framework": "megatron", **({} if known else {"model": "deepseek-v2-lite"})}
+    (note,) = (one for one in launched(launcher, body)["notes"] if "--norm-epsilon" in one)
     left_out = {word.strip("(),.") for word in note.split() if word.startswith("--")}
     assert {one.removeprefix("--") for one in left_out} <= {
         one.removeprefix("--") for one in names("megatron-lm")
     }
     assert not left_out & options(content("megatron-lm", body))
+    assert ("--rotary-base" in left_out) != known
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments"),
+    [
+        ("llama-3-8b", ["--rotary-base=500000"]),
+        (
+            "llama-3.1-8b",
+            ["--rotary-base=500000", "--use-rope-scaling", "--rope-scaling-factor=8"],
+        ),
+        ("qwen2.5-7b", ["--rotary-base=1000000"]),
+        ("deepseek-v2-lite", []),
+    ],
+)
+def test_megatron_gets_the_models_rotary_positions(model: str, arguments: list[str]) -> None:
+    lines = content("megatron-lm", {**SMALL, "framework": "megatron", "model": model}).split()
+    written = [line for line in lines if line.startswith(("--rotary", "--rope", "--use-rope"))]
+    assert written == arguments
 
 
 def test_a_gpu_without_a_known_label_says_so() -> None:

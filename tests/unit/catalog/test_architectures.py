@@ -110,7 +110,7 @@ def test_an_answered_architecture_can_be_asked_again(name):
     """What an answer prints resolves to the same shape and counts."""
     known = CATALOG.models[name]
     body = {f.name: getattr(known, f.name) for f in fields_of(known) if "override" not in f.name}
-    for key in ("moe", "latent"):
+    for key in ("moe", "latent", "rotary"):
         inner = body[key]
         body[key] = inner and {f.name: getattr(inner, f.name) for f in fields_of(inner)}
     body |= {"params": known.params, "active_params": known.active_params}
@@ -119,6 +119,7 @@ def test_an_answered_architecture_can_be_asked_again(name):
     assert found.active_params == known.active_params
     assert found.attention_params == known.attention_params
     assert found.num_moe_layers == known.num_moe_layers
+    assert found.rotary == known.rotary
 
 
 def test_stated_sizes_of_a_catalog_model_mean_that_model():
@@ -170,6 +171,9 @@ def test_errors_stand_where_the_author_wrote():
         ({"attention": "linear"}, "attention"),
         ({"attention": "mla"}, "attention"),
         ({"latent": 3}, "latent"),
+        ({"rotary": 3}, "rotary"),
+        ({"rotary": {}}, "rotary.base"),
+        ({"rotary": {"base": 10000, "factor": 0.5}}, "rotary.factor"),
         ({"moe": []}, "moe"),
         ({"hiden_size": 3}, "hiden_size"),
         ({"params": -1}, "params"),
@@ -210,7 +214,9 @@ def test_something_else_is_refused(shape):
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
-KEYS = st.sampled_from([*FULL, "params", "active_params", "moe", "latent", "attention", "zz"])
+KEYS = st.sampled_from(
+    [*FULL, "params", "active_params", "moe", "latent", "rotary", "attention", "zz"]
+)
 
 
 @given(change=st.dictionaries(KEYS, VALUES | st.dictionaries(st.text(max_size=3), VALUES)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.catalog.huggingface import FAMILIES, architecture_from_config
-from app.planner.architecture import ModelArchitecture
+from app.planner.architecture import ModelArchitecture, RotaryPositions
 from app.planner.intent import FieldError
 
 DATA = Path(__file__).parents[2] / "data" / "catalog" / "hf_configs.jsonl"
@@ -290,3 +290,36 @@ def test_a_number_that_cannot_be_printed_is_refused():
     config = {**BY_NAME["Llama-2-7B"]["config"], "hidden_size": 10**5000}
     errors = architecture_from_config(config, "x")
     assert "a number beyond any cluster" in errors[0].message
+
+
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+@pytest.mark.parametrize(
+    ("stated", "rotary"),
+    [
+        ({}, None),
+        ({"rope_theta": 500000.0}, RotaryPositions(base=500_000)),
+        ({"rope_theta": 1e6, "rope_scaling": None}, RotaryPositions(base=1_000_000)),
+        (
+            {"rope_theta": 500000.0, "rope_scaling": LLAMA_3},
+            RotaryPositions(base=500_000, factor=8),
+        ),
+        ({"rope_theta": 1e4, "rope_scaling": {**LLAMA_3, "low_freq_factor": 2.0}}, None),
+        ({"rope_theta": 1e4, "rope_scaling": {"type": "yarn", "factor": 40}}, None),
+        ({"rope_theta": 1e4, "rope_scaling": "linear"}, None),
+        ({"rope_theta": 1e4, "partial_rotary_factor": 0.5}, None),
+        ({"rope_theta": "much"}, None),
+    ],
+)
+def test_rotary_positions_are_known_or_not(stated, rotary):
+    """What does not decide a plan is no error: an unknown kind is one nobody knows."""
+    found = architecture_from_config({**PUBLISHED["mistral-7b"][0], **stated}, "mine")
+    assert isinstance(found, ModelArchitecture)
+    assert found.rotary == rotary

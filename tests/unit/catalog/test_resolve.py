@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.catalog.loader import load_catalog
+from app.planner.architecture import RotaryPositions
 from app.planner.intent import TrainIntent, Unresolved
 from app.planner.request import PlanRequest
 
@@ -62,7 +63,13 @@ def test_a_models_name_may_be_spelled_freely(name, model):
 def test_llama_3_1_differs_from_llama_3_in_its_positions_alone(size):
     old, new = resolved(model=f"llama-3-{size}"), resolved(model=f"llama-3.1-{size}")
     assert new.model.max_sequence_length == 131_072
-    assert old.model == replace(new.model, name=old.model.name, max_sequence_length=8192)
+    assert old.model == replace(
+        new.model,
+        name=old.model.name,
+        max_sequence_length=8192,
+        rotary=RotaryPositions(base=500_000),
+    )
+    assert new.model.rotary == RotaryPositions(base=500_000, factor=8)
     assert new.workload == old.workload
 
 
