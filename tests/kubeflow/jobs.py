@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import jsonpatch
@@ -204,8 +204,8 @@ def plan(layout: Layout = LAYOUT, *, global_batch_size: int = 128, gpu: Gpu = GP
 
 
 def _named(kind: type, name: str) -> Any:
-    """A `kind` that only its name is asked of."""
-    named = {each.name: None for each in fields(kind)}
+    """A `kind` of which only the name and what has a default are asked."""
+    named = {each.name: None for each in fields(kind) if each.default is MISSING}
     return kind(**{**named, **({"name": name} if "name" in named else {})})
 
 
