@@ -30,7 +30,7 @@ class Efficiency:
     `launch_exposed` of the first shows even when compute covers it: in stacks of small kernels.
     `intra_link`, `inter_link` are fractions of the link's bandwidth that collectives reach
     (`exchange_link` all-to-alls between domains), and a hop takes `latency_factor` times the link's
-    latency. `gathers_per_layer` is how many collectives gather one layer under ZeRO-3.
+    latency. `gathers_per_layer` is how many collectives gather one sharded layer.
     `step_seconds` is host time per step.
     `backward_attention` is backward attention time over forward.
     `score_passes`, `logits_passes`, `moe_dispatch_passes` and `optimizer_passes` are passes over

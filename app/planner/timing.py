@@ -455,9 +455,10 @@ class SharedCosts:
     ZeRO-1 reduce-scatters gradients and all-gathers parameters once a step. Where no whole
     gradients stand, every microbatch reduces its own; where the weights that compute are made from
     shards, every microbatch gathers them again, under ZeRO-3 before forward and before backward.
-    Under a pipeline FSDP holds both whole, gathers and reduces once. ZeRO-3 moves each layer in
-    `gathers_per_layer` collectives, whose ring takes a hop for every other rank, which is what
-    slows large groups. HSDP adds an all-reduce of the shard over replicas.
+    Under a pipeline FSDP holds both whole, gathers and reduces once. Where layers are gathered, each
+    moves in `gathers_per_layer` collectives, whose ring takes a hop for every other rank, which is
+    what slows large groups: FSDP wraps layers alike, whether it keeps them until backward or not.
+    HSDP adds an all-reduce of the shard over replicas.
     Source: ZeRO, arXiv:1910.02054, section 7; PyTorch FSDP, arXiv:2304.11277, section 3; torch
     distributed/pipelining/stage.py `backward_maybe_with_nosync`.
 
@@ -534,13 +535,12 @@ class SharedCosts:
         gradients, weights, hops, across = wire
         update = owned * self.update_seconds + self.step_seconds
         each = self.every_microbatch and not whole_gradients
-        if sharding in ("zero3", "hsdp"):
-            gathers = 1 if whole_gradients else 2
+        reshards = sharding in ("zero3", "hsdp")
+        if reshards or (each and cut_weights):
+            gathers = 2 if reshards and not whole_gradients else 1
             traffic = gathers * weights + gradients + (1 + gathers) * self.gathers / pp * hops
         elif sharding == "none":
             traffic, across = gradients, gradients
-        elif each and cut_weights:
-            traffic, across = gradients + weights, 0.0
         else:
             traffic, across = gradients, weights
         if each:

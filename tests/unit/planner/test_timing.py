@@ -149,6 +149,19 @@ def test_zero2_of_fsdp_gathers_once_and_reduces_every_microbatch() -> None:
     assert two[1] == three[1] == 0
 
 
+def test_zero2_of_fsdp_pays_hops_for_each_of_its_transfers() -> None:
+    """One gather and one reduction of every layer, where ZeRO-3 has two and one."""
+    asked = request(nodes=16, batch=512)
+    efficiency = replace(asked.efficiency, gathers_per_layer=2 * asked.efficiency.gathers_per_layer)
+    twice = replace(asked, efficiency=efficiency)
+    added = {
+        sharding: traffic(twice, sharding=sharding)[0] - traffic(asked, sharding=sharding)[0]
+        for sharding in ("zero2", "zero3")
+    }
+    assert added["zero2"] > 0
+    assert added["zero3"] == pytest.approx(1.5 * added["zero2"])
+
+
 def test_zero2_of_deepspeed_in_fp16_reduces_once_a_step() -> None:
     """Whole fp16 gradients stand, and so do the weights."""
     asked = request(framework="deepspeed", nodes=2)
