@@ -1,12 +1,13 @@
 """Fit the time model's constants to published runs and write them as catalog files.
 
-    python -m benchmarks.calibrate              # fit every profile, write the files (two minutes)
+    python -m benchmarks.calibrate              # fit every profile, write the files (minutes)
     python -m benchmarks.calibrate --left-out   # refit without each model, each source
 
 Least squares on the logarithm of predicted over measured step time, with a robust loss, so that
 one odd run moves little. Each constant has bounds that physics allows and is drawn to a prior
 (datasheet rates, measured kernel rates, one pass over memory per tensor) by a weak penalty, so that
-what the data does not say stays where it was. A constant belongs to a software profile, or to a
+what the data does not say stays where it was. Recipes of experts pull too, where our clock prefers
+another layout (`benchmarks.preferences`). A constant belongs to a software profile, or to a
 profile on one GPU family; never to a model, a source or a row. The same data gives the same files.
 """
 
@@ -30,7 +31,17 @@ from app.advisor.accuracy import Measured
 from app.catalog.loader import load_catalog
 from app.planner.efficiency import Efficiency
 from app.planner.framework import FrameworkProfile
+from app.planner.request import PlanRequest
 from app.planner.timing import step_time
+from benchmarks.preferences import (
+    WEIGHT,
+    Applied,
+    Case,
+    Hinges,
+    Preference,
+    preferences,
+    with_rival,
+)
 
 CATALOG_DATA = Path(__file__).parents[1] / "app" / "catalog" / "data"
 UNTUNED = frozenset({"card", "lit3", "swift", "tune", "ec", "mds"})
@@ -216,7 +227,7 @@ def calibrated(
     return Efficiency(**{name: chosen[name] for name in efficiency_fields()}), framework
 
 
-def touches(run: Measured, key: str) -> bool:
+def touches(run: Case, key: str) -> bool:
     """Whether a constant may change a run's prediction."""
     owner, _, field = key.partition(":")
     name, _, family = owner.partition("@")
@@ -232,7 +243,7 @@ def touches(run: Measured, key: str) -> bool:
     return True
 
 
-def profile_of(run: Measured) -> str:
+def profile_of(run: Case | Preference) -> str:
     """The calibration of a run."""
     return run.request.framework.efficiency
 
@@ -243,22 +254,26 @@ class Model:
     def __init__(self, base: Mapping[str, Mapping[str, Any]]) -> None:
         self.base = base
 
-    def seconds(self, runs: Sequence[Measured], values: Values) -> np.ndarray:
-        """Step seconds of each run."""
-        known: dict[tuple[FrameworkProfile, str], tuple[Efficiency, FrameworkProfile]] = {}
-        found = np.empty(len(runs))
-        for index, run in enumerate(runs):
-            request = run.request
+    def applied(self, values: Values) -> Applied:
+        """How a request looks under given constants."""
+        known: dict[tuple[int, str], tuple[Efficiency, FrameworkProfile]] = {}
+
+        def asked(request: PlanRequest) -> PlanRequest:
             key = (id(request.framework), request.cluster.gpu.family)
-            pair = known.get(key)  # type: ignore[call-overload]
+            pair = known.get(key)
             if pair is None:
-                profile = profile_of(run)
+                profile = request.framework.efficiency
                 efficiency, changed = calibrated(self.base[profile], values, profile, key[1])
-                pair = (efficiency, replace(request.framework, **changed))
-                known[key] = pair  # type: ignore[index]
-            asked = replace(request, efficiency=pair[0], framework=pair[1])
-            found[index] = step_time(asked, run.layout).total
-        return found
+                pair = known[key] = (efficiency, replace(request.framework, **changed))
+            return replace(request, efficiency=pair[0], framework=pair[1])
+
+        return asked
+
+    def seconds(self, runs: Sequence[Case], values: Values) -> np.ndarray:
+        """Step seconds of each run."""
+        asked = self.applied(values)
+        found = [step_time(asked(run.request), run.layout).total for run in runs]
+        return np.array(found, dtype=float)
 
 
 def constants(profile: str, runs: Sequence[Measured]) -> dict[str, Constant]:
@@ -305,10 +320,11 @@ def fit(
     runs: Sequence[Measured],
     model: Model,
     *,
+    preferred: Sequence[Preference] = (),
     start: Values | None = None,
     rounds: int = 60,
 ) -> Values:
-    """The constants of one profile that fit its runs best."""
+    """The constants of one profile that fit its runs, and what experts preferred, best."""
     wanted = constants(profile, runs)
     names = list(wanted)
     low = np.array([wanted[name].low for name in names])
@@ -327,33 +343,41 @@ def fit(
     measured = np.log([run.seconds for run in runs])
     counts = Counter(run.set for run in runs)
     weights = np.array([weight_of(counts)(run) for run in runs])
-    affected = [
-        np.array([i for i, run in enumerate(runs) if touches(run, name)], dtype=int)
-        for name in names
-    ]
+    hinges = Hinges(preferred, WEIGHT.get(profile, 0.0))
+    cases: list[Case] = [*runs, *hinges.cases]
+    affected = [{at for at, case in enumerate(cases) if touches(case, name)} for name in names]
 
     def values(point: np.ndarray) -> Values:
         return {**fixed, **dict(zip(names, (float(each) for each in point), strict=True))}
 
     def residuals(point: np.ndarray) -> np.ndarray:
-        error = np.log(model.seconds(runs, values(point))) - measured
-        return np.concatenate([error * weights, (point - prior) / spread * penalty])
+        logs = np.log(model.seconds(cases, values(point)))
+        error = logs[: len(runs)] - measured
+        hinged = hinges.residuals(logs[len(runs) :])
+        return np.concatenate([error * weights, hinged, (point - prior) / spread * penalty])
 
     def slopes(point: np.ndarray) -> np.ndarray:
-        at = np.log(model.seconds(runs, values(point)))
-        table = np.zeros((len(runs) + len(names), len(names)))
+        logs = np.log(model.seconds(cases, values(point)))
+        pulling = hinges.pulling(logs[len(runs) :])
+        counted = set(range(len(runs)))
+        counted.update(len(runs) + at for _, *pair in pulling for at in pair)
+        table = np.zeros((len(runs) + len(hinges.places) + len(names), len(names)))
         for column, _ in enumerate(names):
             step = max(abs(point[column]) * 1e-4, (high[column] - low[column]) * 1e-6)
             if point[column] + step > high[column]:
                 step = -step
             moved = point.copy()
             moved[column] += step
-            rows = affected[column]
-            if len(rows):
-                some = [runs[row] for row in rows]
-                change = np.log(model.seconds(some, values(moved))) - at[rows]
-                table[rows, column] = change / step * weights[rows]
-            table[len(runs) + column, column] = penalty / spread[column]
+            change = np.zeros(len(cases))
+            some = sorted(affected[column] & counted)
+            if some:
+                seconds = model.seconds([cases[at] for at in some], values(moved))
+                change[some] = (np.log(seconds) - logs[some]) / step
+            table[: len(runs), column] = change[: len(runs)] * weights
+            hinged = change[len(runs) :] * hinges.weight
+            for place, recipe, rival in pulling:
+                table[len(runs) + place, column] = hinged[recipe] - hinged[rival]
+            table[len(runs) + len(hinges.places) + column, column] = penalty / spread[column]
         return table
 
     solved = least_squares(
@@ -367,6 +391,35 @@ def fit(
         max_nfev=rounds,
     )
     return values(solved.x)
+
+
+CUTS = 4
+"""How often rivals are sought anew."""
+ROUNDS = 15
+"""Rounds of the fit after each."""
+
+
+def fit_preferred(
+    profile: str, runs: Sequence[Measured], preferred: Sequence[Preference], model: Model
+) -> tuple[Values, list[Preference]]:
+    """The constants of one profile, and the preferences with every rival that was found."""
+    values = fit(profile, runs, model)
+    found = list(preferred)
+    if profile in WEIGHT and found:
+        for _ in range(CUTS):
+            applied = model.applied(values)
+            found = [with_rival(each, applied) for each in found]
+            values = fit(profile, runs, model, preferred=found, start=values, rounds=ROUNDS)
+    return values, found
+
+
+def by_profile(preferred: Iterable[Preference]) -> dict[str, list[Preference]]:
+    """Preferences by the calibration they say something about."""
+    found: dict[str, list[Preference]] = {}
+    for each in preferred:
+        profile = profile_of(each)
+        found.setdefault(SIBLING.get(profile, profile), []).append(each)
+    return found
 
 
 def usable(runs: Iterable[Measured]) -> dict[str, list[Measured]]:
@@ -475,12 +528,13 @@ def measured_runs() -> list[Measured]:
 def main() -> None:
     """Fit and write."""
     everything = measured_runs()
+    preferred = by_profile(preferences(load_catalog()))
     bases = {name: table["efficiency"] for name, table in files().items()}
     model = Model(bases)
     values: Values = {}
     counts = {}
     for profile, runs in usable(everything).items():
-        found = fit(profile, runs, model)
+        found, _ = fit_preferred(profile, runs, preferred.get(profile, []), model)
         values.update(found)
         counts[profile] = len(runs)
         errors = np.abs(model.seconds(runs, found) / [run.seconds for run in runs] - 1)

@@ -455,10 +455,9 @@ class SharedCosts:
     ZeRO-1 reduce-scatters gradients and all-gathers parameters once a step. Where no whole
     gradients stand, every microbatch reduces its own; where the weights that compute are made from
     shards, every microbatch gathers them again, under ZeRO-3 before forward and before backward.
-    Under a pipeline FSDP holds both whole, gathers and reduces once. Where layers are gathered, each
-    moves in `gathers_per_layer` collectives, whose ring takes a hop for every other rank, which is
-    what slows large groups: FSDP wraps layers alike, whether it keeps them until backward or not.
-    HSDP adds an all-reduce of the shard over replicas.
+    Under a pipeline FSDP holds both whole, gathers and reduces once. FSDP moves each layer in
+    `gathers_per_layer` collectives, whose ring takes a hop for every other rank, which is what
+    slows large groups. HSDP adds an all-reduce of the shard over replicas.
     Source: ZeRO, arXiv:1910.02054, section 7; PyTorch FSDP, arXiv:2304.11277, section 3; torch
     distributed/pipelining/stage.py `backward_maybe_with_nosync`.
 
