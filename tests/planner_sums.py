@@ -55,7 +55,7 @@ def leaves(request: PlanRequest, visit: Visit, placement: Placement, place: int)
     node, kernel = visit.node, visit.kernel
     host = kernel.host_bytes(placement.states, visit.stages, placement.ranks)
     for recompute in kernel.wanted:
-        costs = kernel.passes(visit.group, placement.precision, recompute)
+        costs = kernel.passes(visit.group, visit.pipe.firsts[place], recompute)
         for size in node.axes.microbatches:
             count, tokens = visit.pipe.per_replica // size, size * visit.pipe.tokens
             slowest, total = costs.pipeline(tokens, visit.pipe.kinds)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+PRECISIONS: Final[tuple[Precision, ...]] = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 SIXTEEN_BIT_OR_WIDER: frozenset[str] = frozenset({"fp32", "fp16", "bf16"})
 MAX_NODES = 16_384
 MAX_GPUS_PER_NODE = 1024

@@ -12,7 +12,10 @@ unboxed; the same source runs uncompiled.
 
 from __future__ import annotations
 
-from app.planner.layout import Degrees, Sketch
+from typing import Final
+
+from app.planner.hardware import PRECISIONS
+from app.planner.layout import RECOMPUTES, Degrees, Sketch
 from app.planner.legality import padded_vocabulary, split_layers, usable_shardings
 from app.planner.memory import (
     Share,
@@ -54,9 +57,14 @@ from app.planner.timing import (
     tp_seconds_per_pass,
 )
 
-ROUNDING = 1e-9
+ROUNDING: Final = 1e-9
 """Bounds are lowered by this share, so that rounding never prunes the optimum."""
-LOWERED = 1 - ROUNDING
+LOWERED: Final = 1 - ROUNDING
+
+ROWS: Final[dict[str, int]] = {
+    each: place * len(RECOMPUTES) for place, each in enumerate(PRECISIONS)
+}
+"""Where the `PassCosts` of a precision begin among those of a group."""
 
 
 @mypyc_attr(acyclic=True)
@@ -65,11 +73,11 @@ class StageKind:
 
     def __init__(self, *, index: int, plain: int, routed: int, tables: int, last: bool) -> None:
         self.index = index
-        self.plain = plain
-        self.routed = routed
-        self.tables = tables
+        self.plain = float(plain)
+        self.routed = float(routed)
+        self.tables = float(tables)
         self.last = last
-        self.count = 1
+        self.count = 1.0
 
 
 @mypyc_attr(acyclic=True)
@@ -140,8 +148,15 @@ class KeptBytes:
         self.plain = plain
 
 
-LayerBytes = tuple[float, float, float, float]
-"""What a dense and an MoE layer keep of a sequence, and what each in work holds beside."""
+@mypyc_attr(acyclic=True)
+class LayerBytes:
+    """What a dense and an MoE layer keep of a sequence, and what each in work holds beside."""
+
+    def __init__(
+        self, kept: tuple[float, float], again: tuple[float, float], exchanged: float
+    ) -> None:
+        self.plain, self.routed = kept
+        self.plain_work, self.routed_work = again[0], again[1] + exchanged
 
 
 @mypyc_attr(acyclic=True)
@@ -149,12 +164,18 @@ class FirstStage:
     """What a first stage holds in one precision.
 
     `states` at least, under any sharding, in bytes per parameter; `kept[r]` bytes of a sequence
-    under recomputation r and the plain schedule.
+    under recomputation r and the plain schedule, `lightest` under the `wanted` that keeps least.
+    From `row` on stand the precision's `passes`.
     """
 
-    def __init__(self, states: Share, kept: list[float]) -> None:
+    def __init__(self, precision: str, states: Share, kept: list[float], wanted: list[int]) -> None:
+        self.precision = precision
+        self.row = ROWS[precision]
         self.replicated, self.sharded = states
         self.kept = kept
+        self.lightest = kept[wanted[0]]
+        for recompute in wanted:
+            self.lightest = min(self.lightest, kept[recompute])
 
 
 @mypyc_attr(acyclic=True)
@@ -199,10 +220,11 @@ class Pipe:
 class Ring:
     """What (tp, cp) decides: context-parallel traffic and what stages keep."""
 
-    def __init__(self, cp: int) -> None:
+    def __init__(self, cp: int, num_layers: int) -> None:
         self.cp = cp
         self.traffic: dict[str, Affine] = {}
-        self.pipes: dict[int, Pipe] = {}
+        # By stages, of which there are no more than layers.
+        self.pipes: list[Pipe | None] = [None] * (num_layers + 1)
 
 
 @mypyc_attr(acyclic=True)
@@ -240,7 +262,7 @@ class Tensor:
         self.logits = logits
         self.traffic = traffic
         self.layers: dict[str, LayerSeconds] = {}
-        self.blocks: dict[str, BlockSeconds] = {}
+        self.blocks: list[dict[str, BlockSeconds]] = [{}, {}]
         self.kept: dict[str, list[LayerBytes]] = {}
         self.heads: dict[str, Affine] = {}
         self.rings: dict[int, Ring] = {}
@@ -255,7 +277,8 @@ class Group:
         self.tensor = tensor
         self.ring = ring
         self.experts = experts
-        self.passes: dict[str, list[PassCosts | None]] = {}
+        # By precision, as `ROWS` say, then recomputation.
+        self.passes: list[PassCosts | None] = [None] * (len(ROWS) * len(RECOMPUTES))
 
 
 @mypyc_attr(acyclic=True)
@@ -285,6 +308,7 @@ class Kernel:
         self.unhidden_each = 1 - framework.overlap_each
         self.unhidden_step = 1 - framework.overlap_dp
         self.shared_costs = SharedCosts(request)
+        self.links = self.shared_costs.links
         self.exposed_pp = 1 - framework.overlap_pp
         self.uneven = framework.uneven_pipeline
         self.launch = request.efficiency.launch_seconds
@@ -307,10 +331,11 @@ class Kernel:
             float(framework.recompute_flop_fraction[kind]) for kind in framework.kept
         ]
         self.rates: dict[str, Rates] = {}
-        self._tensors: dict[tuple[int, bool], Tensor] = {}
+        self._tensors: dict[int, Tensor] = {}
         self._stages: dict[int, list[StageKind]] = {}
+        # By whether there is a pipeline.
         self._leanest: list[dict[str, Share]] = [{}, {}]
-        self._states: dict[tuple[str, bool, int], dict[str, StateBytes]] = {}
+        self._states: list[dict[str, dict[int, dict[str, StateBytes]]]] = [{}, {}]
 
     def group(self, tp: int, cp: int, ep: int, *, sequence_parallel: bool) -> Group:
         """Costs that these degrees decide."""
@@ -318,9 +343,8 @@ class Kernel:
         return Group(tensor, self.ring(tensor, cp), self.experts(tensor, ep))
 
     def tensor(self, tp: int, *, sequence_parallel: bool) -> Tensor:
-        """Costs that tp decides."""
-        key = (tp, sequence_parallel)
-        found = self._tensors.get(key)
+        """Costs that tp decides, which decides `sequence_parallel` too."""
+        found = self._tensors.get(tp)
         if found is None:
             request, model = self.request, self.request.model
             layout = Sketch(tp=tp, sequence_parallel=sequence_parallel)
@@ -331,16 +355,16 @@ class Kernel:
                 dense=layer_params(model, layout, routed=False)[0],
                 table=padded_vocabulary(model.vocab_size, tp, multiple) * model.hidden_size / tp,
                 logits=logits_bytes(request, layout),
-                traffic=tp_seconds_per_pass(request, layout, routed=False),
+                traffic=tp_seconds_per_pass(request, self.links, layout, routed=False),
             )
-            self._tensors[key] = found
+            self._tensors[tp] = found
         return found
 
     def ring(self, tensor: Tensor, cp: int) -> Ring:
         """Costs that cp adds to a tp."""
         found = tensor.rings.get(cp)
         if found is None:
-            found = Ring(cp)
+            found = Ring(cp, self.num_layers)
             tensor.rings[cp] = found
         return found
 
@@ -349,7 +373,7 @@ class Kernel:
         found = ring.traffic.get(precision)
         if found is None:
             layout = Sketch(tp=tensor.tp, cp=ring.cp, precision=precision)
-            found = cp_seconds_per_layer(self.request, layout)
+            found = cp_seconds_per_layer(self.request, self.links, layout)
             ring.traffic[precision] = found
         return found
 
@@ -359,7 +383,7 @@ class Kernel:
         if found is None:
             layout = Sketch(tp=tensor.tp, ep=ep, sequence_parallel=tensor.sequence_parallel)
             dense, routed = layer_params(self.request.model, layout, routed=True)
-            around = tp_seconds_per_pass(self.request, layout, routed=True)
+            around = tp_seconds_per_pass(self.request, self.links, layout, routed=True)
             exchange = ep_seconds_per_pass(self.request, layout)
             found = Experts(ep, dense, routed, around.plus(exchange))
             tensor.experts[ep] = found
@@ -377,10 +401,11 @@ class Kernel:
             sequence_parallel=tensor.sequence_parallel,
             precision=precision,
         )
-        block = tensor.blocks.get(precision)
+        blocks = tensor.blocks[1 if routed else 0]
+        block = blocks.get(precision)
         if block is None:
-            block = block_seconds(self.request, layout, rates)
-            tensor.blocks[precision] = block
+            block = block_seconds(self.request, layout, rates, routed=routed)
+            blocks[precision] = block
         return layer_seconds(self.request, layout, rates, block, routed=routed)
 
     def head(self, tensor: Tensor, precision: str) -> Affine:
@@ -391,16 +416,13 @@ class Kernel:
             tensor.heads[precision] = found
         return found
 
-    def passes(self, group: Group, precision: str, recompute: int) -> PassCosts:
-        """Seconds of a microbatch under the recomputation of that number."""
-        row = group.passes.get(precision)
-        if row is None:
-            row = [None] * len(self.recomputes)
-            group.passes[precision] = row
-        found = row[recompute]
+    def passes(self, group: Group, first: FirstStage, recompute: int) -> PassCosts:
+        """Seconds of a microbatch in the precision of `first`, under that recomputation."""
+        place = first.row + recompute
+        found = group.passes[place]
         if found is None:
-            found = self._pass(group, precision, recompute)
-            row[recompute] = found
+            found = self._pass(group, first.precision, recompute)
+            group.passes[place] = found
         return found
 
     def _pass(self, group: Group, precision: str, recompute: int) -> PassCosts:
@@ -468,7 +490,7 @@ class Kernel:
 
     def pipe(self, group: Group, node: Node) -> Pipe:
         """The pipeline of a node."""
-        found = group.ring.pipes.get(node.pp)
+        found = group.ring.pipes[node.pp]
         if found is None:
             kinds, precisions = self.stage_kinds(node.pp), node.axes.precisions
             found = Pipe(
@@ -487,21 +509,14 @@ class Kernel:
         """Exposed seconds of one crossing between the stages of a node."""
         if node.pp == 1:
             return NOTHING
-        one, two = [
-            p2p_seconds(
-                self.request,
-                Sketch(
-                    tp=node.tp,
-                    pp=node.pp,
-                    dp=node.cp * node.dp,
-                    sequence_parallel=node.sequence_parallel,
-                    microbatch_size=size,
-                ),
-            )
-            for size in (1, 2)
-        ]
-        slope = (two - one) / self.length
-        return Affine(slope * self.exposed_pp, (one + one - two) * self.exposed_pp)
+        layout = Sketch(
+            tp=node.tp,
+            pp=node.pp,
+            cp=node.cp,
+            dp=node.dp,
+            sequence_parallel=node.sequence_parallel,
+        )
+        return p2p_seconds(self.request, self.links, layout).times(self.exposed_pp)
 
     def shared(
         self,
@@ -533,15 +548,16 @@ class Kernel:
 
     def states(self, precision: str, *, piped: bool, ranks: int) -> dict[str, StateBytes]:
         """Bytes per parameter by sharding, over `ranks`, which only offloading asks for."""
-        key = (precision, piped, ranks if self.offloads else 0)
-        found = self._states.get(key)
+        known = self._states[1 if piped else 0].setdefault(precision, {})
+        group = ranks if self.offloads else 0
+        found = known.get(group)
         if found is None:
             framework, pp = self.request.framework, 2 if piped else 1
             found = {}
             for sharding in usable_shardings(framework, pp=pp):
                 sketch = Sketch(pp=pp, dp=ranks, sharding=sharding, precision=precision)
                 found[sharding] = StateBytes(self.request, sketch)
-            self._states[key] = found
+            known[group] = found
         return found
 
     def leanest_states(self, precision: str, *, piped: bool) -> Share:
@@ -575,13 +591,23 @@ class Kernel:
             group.experts.firsts[pipe.pp] = found
         return found
 
-    def _stage_params(self, group: Group, kind: StageKind) -> StageParams:
+    def whole(self, group: Group, kind: StageKind) -> tuple[float, float]:
+        """Dense and routed parameters of one rank of a stage, frozen or not."""
         tensor, experts = group.tensor, group.experts
         dense = kind.plain * tensor.dense + kind.routed * experts.dense + kind.tables * tensor.table
         if kind.last:
             dense += self.outside
-        dense *= self.scale
-        routed = kind.routed * experts.routed * self.scale
+        return dense * self.scale, kind.routed * experts.routed * self.scale
+
+    def trained(self, group: Group, kind: StageKind) -> tuple[float, float]:
+        """Dense and routed parameters of one rank of a stage that get gradients."""
+        if self.full_training:
+            return self.whole(group, kind)
+        return (kind.plain + kind.routed) * self.adapters / group.tensor.tp, 0.0
+
+    def _stage_params(self, group: Group, kind: StageKind) -> StageParams:
+        tensor, experts = group.tensor, group.experts
+        dense, routed = self.whole(group, kind)
         layer = tensor.dense if kind.plain else 0.0
         if kind.routed:
             layer = max(layer, experts.dense + experts.routed)
@@ -590,7 +616,7 @@ class Kernel:
         if self.full_training:
             return StageParams(dense=dense, routed=routed, gathered_bytes=gathered)
         return StageParams(
-            dense=(kind.plain + kind.routed) * self.adapters / tensor.tp,
+            dense=self.trained(group, kind)[0],
             routed=0.0,
             gathered_bytes=gathered,
             frozen_dense=dense,
@@ -612,7 +638,8 @@ class Kernel:
         for layer in self.layers_keep(group.tensor, precision):
             each, once = self.stage_keeps(kind, layer, group)
             kept.append(each * pp + once)
-        return FirstStage(self.leanest_states(precision, piped=pp > 1), kept)
+        states = self.leanest_states(precision, piped=pp > 1)
+        return FirstStage(precision, states, kept, self.wanted)
 
     def layers_keep(self, tensor: Tensor, precision: str) -> list[LayerBytes]:
         """Bytes of a whole sequence on a layer of each sort, by recomputation."""
@@ -622,14 +649,12 @@ class Kernel:
                 tp=tensor.tp, sequence_parallel=tensor.sequence_parallel, precision=precision
             )
             exchanged = exchanged_bytes(self.request, layout)
+            everything = self.activations(layout, "none")
             found = []
             for recompute in self.recomputes:
-                plain, routed = self.activations(layout, recompute)
-                if recompute == "full":
-                    again_plain, again_routed = self.activations(layout, "none")
-                    found.append((plain, routed, again_plain, again_routed + exchanged))
-                else:
-                    found.append((plain, routed, 0.0, exchanged))
+                kept = everything if recompute == "none" else self.activations(layout, recompute)
+                again = everything if recompute == "full" else (0.0, 0.0)
+                found.append(LayerBytes(kept, again, exchanged))
             tensor.kept[precision] = found
         return found
 
@@ -646,11 +671,10 @@ class Kernel:
 
         Every rank of a ring keeps its part of the sequence.
         """
-        plain, routed, again_plain, again_routed = layer
-        work = again_routed if kind.routed else again_plain
+        work = layer.routed_work if kind.routed else layer.plain_work
         if kind.last:
             work += group.tensor.logits
-        kept = kind.plain * plain + kind.routed * routed
+        kept = kind.plain * layer.plain + kind.routed * layer.routed
         scale = self.fragmented / group.ring.cp
         return kept * scale, work * scale
 
@@ -667,10 +691,7 @@ class Kernel:
 
     def node_bytes(self, tp: int, pp: int, cp: int, ep: int, dp: int) -> float:
         """Bytes of the context and the process groups of a node, HSDP's replicas aside."""
-        groups = 0
-        for size in (tp, pp, cp, ep, dp * cp):
-            if size > 1:
-                groups += 1
+        groups = int(tp > 1) + int(pp > 1) + int(cp > 1) + int(ep > 1) + int(dp * cp > 1)
         return self.context + groups * self.communicator
 
     def device_bytes(self, states: StateBytes, stage: StageParams, ranks: ShardGroups) -> float:

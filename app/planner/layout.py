@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, TypeAlias
 
 from app.planner.hardware import Precision
 from app.planner.native import mypyc_attr
@@ -11,51 +11,7 @@ from app.planner.native import mypyc_attr
 Sharding = Literal["none", "zero1", "zero2", "zero3", "hsdp"]
 Recompute = Literal["none", "selective", "full"]
 SHARDINGS: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3", "hsdp")
-RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
-
-
-class Degrees(Protocol):
-    """What the cost of a layer depends on: a `Layout`, or a `Sketch` of one."""
-
-    @property
-    def tp(self) -> int:
-        """Tensor-parallel ranks."""
-
-    @property
-    def pp(self) -> int:
-        """Pipeline stages."""
-
-    @property
-    def cp(self) -> int:
-        """Context-parallel ranks."""
-
-    @property
-    def ep(self) -> int:
-        """Expert-parallel ranks."""
-
-    @property
-    def dp(self) -> int:
-        """Data-parallel ranks."""
-
-    @property
-    def dp_shard(self) -> int:
-        """Data-parallel ranks that share one copy."""
-
-    @property
-    def sharding(self) -> str:
-        """Which states data parallelism shards."""
-
-    @property
-    def sequence_parallel(self) -> bool:
-        """Whether tensor parallelism cuts the sequence outside of matrix products."""
-
-    @property
-    def microbatch_size(self) -> int:
-        """Sequences of one microbatch."""
-
-    @property
-    def precision(self) -> str:
-        """What matrix products compute in."""
+RECOMPUTES: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
 
 
 @mypyc_attr(acyclic=True)
@@ -117,3 +73,7 @@ class Layout:
     def world_size(self) -> int:
         """GPUs this layout occupies."""
         return self.tp * self.pp * self.cp * self.dp
+
+
+Degrees: TypeAlias = Layout | Sketch
+"""What the cost of a layer depends on. A union, which the compiled form reads without a look-up."""

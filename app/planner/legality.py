@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm
+from typing import Final
 
 from app.planner.framework import FrameworkProfile
 from app.planner.layout import Layout
 from app.planner.request import PlanRequest, Violation
 from app.planner.wording import counted
 
-FP8_TOKEN_MULTIPLE = 16
-NARROW_PRECISIONS = frozenset({"fp8", "mxfp8", "nvfp4"})
+FP8_TOKEN_MULTIPLE: Final = 16
+NARROW_PRECISIONS: Final = frozenset({"fp8", "mxfp8", "nvfp4"})
 
 
 def padded_vocabulary(vocab_size: int, tp: int, multiple: int) -> int:

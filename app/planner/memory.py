@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.framework import Bytes, FrameworkProfile, KeptActivations, StateBytes
@@ -20,11 +21,11 @@ from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_
 from app.planner.native import mypyc_attr
 from app.planner.request import MemoryBytes, PlanRequest
 
-SIXTEEN_BIT = 2
-NF4_BYTES = 0.516
+SIXTEEN_BIT: Final = 2
+NF4_BYTES: Final = 0.516
 """4 bits, and double-quantised block constants. Source: QLoRA, arXiv:2305.14314, section 3."""
 
-MOMENT_BYTES: Mapping[str, float] = {
+MOMENT_BYTES: Final[Mapping[str, float]] = {
     "adamw": 8.0,
     "adamw_bf16": 4.0,
     "adamw_8bit": 2.0,
@@ -33,7 +34,7 @@ MOMENT_BYTES: Mapping[str, float] = {
 }
 """Moments per parameter: two in fp32, bf16 or 8 bits; one in fp32 for momentum."""
 
-PURE_SIXTEEN_BIT = frozenset({"adamw_bf16", "adamw_8bit"})
+PURE_SIXTEEN_BIT: Final = frozenset({"adamw_bf16", "adamw_8bit"})
 """Optimizers run without an fp32 master copy or fp32 gradients."""
 
 
@@ -80,11 +81,17 @@ def dense_shard_group(layout: Degrees) -> int:
     return layout.dp_shard * layout.cp
 
 
+def expert_ranks(tp: int, ep: int, dense: int) -> int:
+    """Ranks that share one copy of a sharded expert: what ep leaves of the stage's ranks.
+
+    `dense` share one copy of a dense parameter.
+    """
+    return dense if ep == 1 else max(1, tp * dense // ep)
+
+
 def expert_shard_group(layout: Degrees) -> int:
-    """Ranks that share one copy of a sharded expert: what ep leaves of the stage's ranks."""
-    if layout.ep == 1:
-        return dense_shard_group(layout)
-    return max(1, layout.tp * layout.cp * layout.dp_shard // layout.ep)
+    """Ranks that share one copy of a sharded expert under a layout."""
+    return expert_ranks(layout.tp, layout.ep, dense_shard_group(layout))
 
 
 def lora_params(rows: float, columns: float, rank: int) -> float:

@@ -1,17 +1,17 @@
 """The best legal layout that fits: exact best-first branch and bound.
 
-A node (tp, pp, cp, ep) waits in a heap under a lower bound on every step in it. Popped, it is
-looked at more closely, a level at a time, and waits again under the sharper bound:
+A node (tp, pp, cp, ep) waits under a lower bound on every step in it. When that is the least of all
+it is looked at more closely, a level at a time, and waits again under the sharper bound:
     degrees  compute, layer traffic and bubble of what the leanest states leave room for
              (`node_bound`)
     stage    the same of what the first stage has room for, and shared costs (`first_bound`)
     room     of what every stage has room for (`Visit.promising`)
     leaves   every sharding and vpp, the most promising first (`search_node`)
-The search ends when the least bound in the heap exceeds the best step found.
+The search ends when the least bound exceeds the best step found.
 
 Why no pruning loses the optimum:
-- `node_bound`, `first_bound` and `Visit.promising` are proven in their docstrings; what is left in
-  the heap has a bound above the best step found.
+- `room_bound`, of which both `node_bound` and `first_bound` are made, and `Visit.promising` are
+  proven in the docstrings; what still waits at the end has a bound above the best step found.
 - A sharding is left out when it does not fit under the plain schedule: an interleaved one keeps at
   least as many microbatches in flight, since 2 (pp - i - 1) + (v - 1) pp + 1 >= v (pp - i) for
   every stage i and v >= 2, and m v >= v (pp - i).
@@ -22,13 +22,15 @@ Equal times are ordered by `moving_parts`, so the answer does not depend on the 
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import ceil, frexp, ldexp, sqrt
+from typing import Final
 
 from app.planner.estimate import estimate, limit_bytes
 from app.planner.explain import explained
 from app.planner.kernel import (
     LOWERED,
+    FirstStage,
     Group,
     KeptBytes,
     Kernel,
@@ -37,7 +39,7 @@ from app.planner.kernel import (
     StateBytes,
 )
 from app.planner.layout import Layout
-from app.planner.memory import StageParams, in_flight
+from app.planner.memory import StageParams, expert_ranks, in_flight
 from app.planner.native import mypyc_attr
 from app.planner.refuse import refused
 from app.planner.request import (
@@ -53,9 +55,9 @@ from app.planner.request import (
 from app.planner.space import Axes, Node, fills, groups, leaf, moving_parts
 from app.planner.timing import ShardGroups, SharedSeconds
 
-INFEASIBLE = float("inf")
+INFEASIBLE: Final = float("inf")
 
-TIE_BITS = 40
+TIE_BITS: Final = 40
 
 
 def on_grid(seconds: float) -> float:
@@ -123,58 +125,103 @@ class Placement:
         return quickest in (-1, recompute) or microbatch > self.most[quickest]
 
 
-def largest_size(microbatches: tuple[int, ...], each: float, room: float) -> int:
+def largest_size(axes: Axes, each: float, room: float) -> int:
     """The largest microbatch whose sequences have room at `each` a sequence; 0 if none has."""
+    if axes.largest * each <= room:
+        return axes.largest
     largest = 0
-    for size in microbatches:
+    for size in axes.microbatches:
         if size * each > room:
             break
         largest = size
     return largest
 
 
-def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
-    """A lower bound on the step of every leaf whose first stage has room.
+def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
+    """A lower bound on the step of every leaf of a node whose `least_states` leave room.
 
-    That stage keeps most microbatches in flight. A sharding and a recomputation that have room for
-    b sequences there have for fewer, and `pipeline_bound` holds for all of those. With p and q
-    seconds of data-parallel traffic per microbatch and step, of which the share u never hides, m
-    microbatches of the slowest stage and the traffic take
+    Without data-parallel traffic.
+    """
+    pipe, best = kernel.pipe(group, node), INFEASIBLE
+    for first in pipe.firsts:
+        room = limit - least_states(kernel, group, node, pipe, first)
+        best = min(
+            best, room_bound(kernel, group, node, pipe, first, room=room, shared=(0.0, 0.0, 0.0))
+        )
+    return best * LOWERED
+
+
+def least_states(kernel: Kernel, group: Group, node: Node, pipe: Pipe, first: FirstStage) -> float:
+    """Bytes a first stage holds at least, whatever the microbatch and the sharding.
+
+    The leanest states of trained parameters over all ranks that could share them, and the context.
+    """
+    dense, routed = kernel.trained(group, pipe.kinds[0])
+    ranks = node.dp * node.cp
+    held = dense * (first.replicated + first.sharded / ranks)
+    split = expert_ranks(node.tp, node.ep, ranks)
+    return kernel.context + held + routed * (first.replicated + first.sharded / split)
+
+
+def first_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
+    """A lower bound on the step of every leaf whose first stage has room for its sharding."""
+    pp, pipe = node.pp, kernel.pipe(group, node)
+    stage = kernel.first_stage(group, pipe)
+    free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
+    best = INFEASIBLE
+    for first in pipe.firsts:
+        dp_shard = 0
+        for sharding, shard in node.axes.shardings:
+            if shard != dp_shard:
+                dp_shard = shard
+                ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, shard)
+                table = kernel.states(first.precision, piped=pp > 1, ranks=ranks.dense)
+                wire = kernel.shared_costs.wire(ranks, stage)
+            states = table[sharding]
+            room = free - kernel.device_bytes(states, stage, ranks)
+            if room > 0:
+                shared = kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=pp)
+                best = min(
+                    best, room_bound(kernel, group, node, pipe, first, room=room, shared=shared)
+                )
+    return best * LOWERED
+
+
+def room_bound(
+    kernel: Kernel,
+    group: Group,
+    node: Node,
+    pipe: Pipe,
+    first: FirstStage,
+    *,
+    room: float,
+    shared: SharedSeconds,
+) -> float:
+    """A lower bound on the step of what has so much `room` on the first stage in one precision.
+
+    That stage keeps most microbatches in flight. What has room for b sequences there has for fewer,
+    and `pipeline_bound` holds for all of those. With p and q seconds of data-parallel traffic per
+    microbatch and step, of which the share u never hides, m microbatches of the slowest stage and
+    the traffic take
         m max(slowest + p u, p) + max(q u, q - max(0, slowest - p (1 - u)))
     which is least for the fewest too, as m slowest grows with m and slowest falls. It grows with
     slowest, so a recomputation that makes no larger microbatch possible than going without loses.
     """
-    axes, pp, pipe = node.axes, node.pp, kernel.pipe(group, node)
-    stage = kernel.first_stage(group, pipe)
-    free = limit - kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
-    best = INFEASIBLE
-    for place, precision in enumerate(axes.precisions):
-        kept = pipe.firsts[place].kept
-        dp_shard = 0
-        for sharding, shard in axes.shardings:
-            if shard != dp_shard:
-                dp_shard = shard
-                ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, shard)
-                table = kernel.states(precision, piped=pp > 1, ranks=ranks.dense)
-                wire = kernel.shared_costs.wire(ranks, stage)
-            states = table[sharding]
-            room = free - kernel.device_bytes(states, stage, ranks)
-            shared: SharedSeconds | None = None
-            without = 0
-            for recompute in kernel.ordered:
-                largest = largest_size(axes.microbatches, kept[recompute], room)
-                if largest <= without:
-                    continue
-                if recompute == kernel.quickest:
-                    without = largest
-                costs = kernel.passes(group, precision, recompute)
-                if shared is None:
-                    shared = kernel.shared(wire, states, ranks, stage, sharding=sharding, pp=pp)
-                slowest, seconds = pipeline_bound(costs, pipe, axes, largest)
-                fewest = pipe.per_replica // largest
-                seconds += kernel.exposed(shared, microbatches=fewest, slowest=slowest)
-                best = min(best, seconds)
-    return best * LOWERED
+    axes, kept = node.axes, first.kept
+    best, without = INFEASIBLE, 0
+    for recompute in kernel.ordered:
+        largest = largest_size(axes, kept[recompute], room)
+        if largest <= without:
+            continue
+        costs = kernel.passes(group, first, recompute)
+        slowest, seconds = pipeline_bound(costs, pipe, axes, largest)
+        fewest = pipe.per_replica // largest
+        best = min(best, seconds + kernel.exposed(shared, microbatches=fewest, slowest=slowest))
+        if recompute == kernel.quickest:
+            if largest == axes.largest:
+                break
+            without = largest
+    return best
 
 
 def pipeline_bound(costs: PassCosts, pipe: Pipe, axes: Axes, largest: int) -> tuple[float, float]:
@@ -186,14 +233,15 @@ def pipeline_bound(costs: PassCosts, pipe: Pipe, axes: Axes, largest: int) -> tu
     in T happens v (m + pp - 1) times.
     """
     fewest = pipe.per_replica // largest
-    slowest = costs.pipeline(largest * pipe.tokens, pipe.kinds)[0]
+    slowest, total = costs.pipeline(largest * pipe.tokens, pipe.kinds)
     work = slowest * fewest
     if pipe.pp == 1:
         return slowest, work
-    shortest = axes.microbatches[0] * pipe.tokens
-    longest, total = costs.pipeline(shortest, pipe.kinds)
-    crossings = pipe.crossings(shortest, fewest)
-    return slowest, work + interleaved(total - longest, crossings, axes.vpps[-1])
+    shortest, others = axes.smallest * pipe.tokens, total - slowest
+    if axes.smallest < largest:
+        longest, total = costs.pipeline(shortest, pipe.kinds)
+        others = total - longest
+    return slowest, work + interleaved(others, pipe.crossings(shortest, fewest), axes.deepest)
 
 
 @mypyc_attr(acyclic=True)
@@ -270,9 +318,9 @@ class Visit:
                 room = 0.0
                 for placement in able:
                     room = max(room, placement.most[recompute])
-                if room < node.axes.microbatches[0]:
+                if room < node.axes.smallest:
                     continue
-                costs = kernel.passes(self.group, node.axes.precisions[place], recompute)
+                costs = kernel.passes(self.group, self.pipe.firsts[place], recompute)
                 for microbatch in node.axes.microbatches:
                     if microbatch > room:
                         break
@@ -333,32 +381,6 @@ def interleaved(bubble: float, crossings: float, deepest: int) -> float:
     return 2 * sqrt(bubble * crossings)
 
 
-def node_bound(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
-    """A lower bound on the step of every leaf of a node whose states could leave room.
-
-    The first stage holds at least the leanest states over all ranks that could share them, and a
-    microbatch as each recomputation keeps it: as in `first_bound`, without data-parallel traffic.
-    """
-    axes, pipe = node.axes, kernel.pipe(group, node)
-    stage = kernel.first_stage(group, pipe)
-    ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, node.dp)
-    best = INFEASIBLE
-    for place, precision in enumerate(axes.precisions):
-        first = pipe.firsts[place]
-        held = stage.dense * (first.replicated + first.sharded / ranks.dense)
-        held += stage.routed * (first.replicated + first.sharded / ranks.routed)
-        room, without = limit - kernel.context - held, 0
-        for recompute in kernel.ordered:
-            largest = largest_size(axes.microbatches, first.kept[recompute], room)
-            if largest <= without:
-                continue
-            if recompute == kernel.quickest:
-                without = largest
-            costs = kernel.passes(group, precision, recompute)
-            best = min(best, pipeline_bound(costs, pipe, axes, largest)[1])
-    return best * LOWERED
-
-
 def search_node(visit: Visit, best: Incumbent) -> None:
     """Look at what is promising in one node, most promising first, until the rest is worse."""
     best.nodes += 1
@@ -386,7 +408,7 @@ def search_leaves(
     kernel, node = visit.kernel, visit.node
     count = visit.pipe.per_replica // size
     tokens = size * visit.pipe.tokens
-    costs = kernel.passes(visit.group, able[0].precision, recompute)
+    costs = kernel.passes(visit.group, visit.pipe.firsts[place], recompute)
     slowest, total = costs.pipeline(tokens, visit.pipe.kinds)
     crossings = visit.crossings(tokens, count)
     waiting = [
@@ -432,7 +454,7 @@ def group_of(kernel: Kernel, node: Node) -> Group:
 def best_layout(request: PlanRequest, *, stop: Stop = never) -> Incumbent:
     """The best leaf of the whole space; its `layout` is `None` when nothing legal fits."""
     kernel, best, room = Kernel(request), Incumbent(), room_of(request)
-    waiting: list[tuple[float, int]] = []
+    bounds: list[float] = []
     nodes: list[Node] = []
     owners: list[Group] = []
     for members in groups(request):
@@ -443,28 +465,32 @@ def best_layout(request: PlanRequest, *, stop: Stop = never) -> Incumbent:
             bound = node_bound(kernel, group, node, room[0])
             if bound == INFEASIBLE:
                 continue
-            waiting.append((bound, len(nodes)))
+            bounds.append(bound)
             nodes.append(node)
             owners.append(group)
-    heapify(waiting)
-    looked = [False] * len(nodes)
+    unseen = sorted(range(len(bounds)), key=bounds.__getitem__, reverse=True)
+    seen: list[tuple[float, int]] = []
     visits: dict[int, Visit] = {}
-    while waiting and waiting[0][0] <= best.seconds:
+    while unseen or seen:
         keep_going(stop)
-        place = heappop(waiting)[1]
-        visit = visits.get(place)
-        if visit is not None:
-            search_node(visit, best)
-            continue
-        if not looked[place]:
-            looked[place] = True
+        if unseen and not (seen and seen[0][0] <= bounds[unseen[-1]]):
+            place = unseen.pop()
+            if bounds[place] > best.seconds:
+                break
             bound = first_bound(kernel, owners[place], nodes[place], room[0])
         else:
+            bound, place = heappop(seen)
+            if bound > best.seconds:
+                break
+            visit = visits.get(place)
+            if visit is not None:
+                search_node(visit, best)
+                continue
             visit = Visit(kernel, owners[place], nodes[place], room)
             visits[place] = visit
             bound = visit.waiting[0][0] if visit.waiting else INFEASIBLE
         if bound < INFEASIBLE:
-            heappush(waiting, (bound, place))
+            heappush(seen, (bound, place))
     return best
 
 
@@ -511,7 +537,7 @@ def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
         group = group_of(kernel, members[0])
         for node in members:
             keep_going(stop)
-            if first_bytes(kernel, group, node) > room[0]:
+            if first_bytes(kernel, group, node, room[0]) > room[0]:
                 continue
             for leanest in lean_leaves(request, Visit(kernel, group, node, room)):
                 if leanest.device_bytes <= room[0]:
@@ -519,19 +545,22 @@ def fits_somewhere(request: PlanRequest, *, stop: Stop = never) -> bool:
     return False
 
 
-def first_bytes(kernel: Kernel, group: Group, node: Node) -> float:
-    """The least the first stage of a node holds: the smallest microbatch, no interleaving."""
-    axes, pp, pipe = node.axes, node.pp, kernel.pipe(group, node)
-    stage = kernel.first_stage(group, pipe)
+def first_bytes(kernel: Kernel, group: Group, node: Node, limit: float) -> float:
+    """The least the first stage of a node holds: the smallest microbatch, no interleaving.
+
+    Without end where `least_states` say that it is more than `limit`.
+    """
+    pp, pipe = node.pp, kernel.pipe(group, node)
     least = INFEASIBLE
-    for place, precision in enumerate(axes.precisions):
-        every = pipe.firsts[place].kept
-        kept = min([every[recompute] for recompute in kernel.wanted])
-        for sharding, dp_shard in axes.shardings:
+    for first in pipe.firsts:
+        kept = node.axes.smallest * first.lightest
+        if (least_states(kernel, group, node, pipe, first) + kept) * LOWERED > limit:
+            continue
+        stage = kernel.first_stage(group, pipe)
+        for sharding, dp_shard in node.axes.shardings:
             ranks = ShardGroups(node.tp, node.cp, node.ep, node.dp, dp_shard)
-            states = kernel.states(precision, piped=pp > 1, ranks=ranks.dense)[sharding]
-            held = kernel.device_bytes(states, stage, ranks) + axes.microbatches[0] * kept
-            least = min(least, held)
+            states = kernel.states(first.precision, piped=pp > 1, ranks=ranks.dense)[sharding]
+            least = min(least, kernel.device_bytes(states, stage, ranks) + kept)
     return least + kernel.node_bytes(node.tp, pp, node.cp, node.ep, node.dp)
 
 
@@ -577,7 +606,7 @@ def leanest(request: PlanRequest, *, stop: Stop = never) -> Estimate | None:
         group = group_of(kernel, members[0])
         for node in members:
             keep_going(stop)
-            if first_bytes(kernel, group, node) >= least:
+            if first_bytes(kernel, group, node, least) >= least:
                 continue
             visit = Visit(kernel, group, node, (INFEASIBLE, 0.0))
             for each in lean_leaves(request, visit):

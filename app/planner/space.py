@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Final
 
 from app.planner.estimate import hsdp_shard_group
 from app.planner.layout import Layout
@@ -19,17 +20,18 @@ from app.planner.legality import FP8_TOKEN_MULTIPLE, NARROW_PRECISIONS, interlea
 from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest
 
-MIN_TOKENS_PER_CP_RANK = 2048
+MIN_TOKENS_PER_CP_RANK: Final = 2048
 """Below this a rank's part of a sequence is too short for context parallelism to pay."""
 
-MAX_MICROBATCH = 64
+MAX_MICROBATCH: Final = 64
 
 
 @mypyc_attr(acyclic=True)
 class Axes:
     """The leaf choices of one node. Every combination is legal, vpp given the microbatch aside.
 
-    `interleaving` counts the microbatches that fill an interleaved pipeline, `leaves` all leaves.
+    `microbatches` ascend from `smallest` to `largest`, `vpps` to `deepest`. `interleaving` counts
+    the microbatches that fill an interleaved pipeline, `leaves` all leaves.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class Axes:
         self.recomputes = recomputes
         self.shardings = shardings
         self.vpps = vpps
-        self.leaves = 0
-        if vpps:
+        self.leaves = self.smallest = self.largest = self.deepest = 0
+        if vpps and microbatches:
+            self.smallest, self.largest = microbatches[0], microbatches[-1]
+            self.deepest = vpps[-1]
             plain = 1 if vpps[0] == 1 else 0
             pairs = plain * len(microbatches) + (len(vpps) - plain) * interleaving
             self.leaves = pairs * len(precisions) * len(recomputes) * len(shardings)
@@ -181,6 +185,7 @@ class Pipelines:
     def __init__(self, request: PlanRequest) -> None:
         framework, pins = request.framework, request.pins
         self.request = request
+        self.layers = request.model.num_layers
         self.length = request.workload.sequence_length
         self.batch = request.workload.global_batch_size
         self.world = request.cluster.world_size
@@ -213,7 +218,7 @@ class Pipelines:
                 continue
             axes = self.axes(tp=tp, pp=pp, cp=cp, dp=dp, tokens=tokens)
             if axes.leaves:
-                found.append(Pipeline(pp, dp, axes, () if split[0] * pp == sum(split) else split))
+                found.append(Pipeline(pp, dp, axes, split if self.layers % pp else ()))
         return found
 
     def split(self, pp: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ Symbols: T tokens of one microbatch on one rank, h hidden, f feed-forward, s seq
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.layout import Degrees, Layout
@@ -23,6 +24,7 @@ from app.planner.legality import num_microbatches, padded_vocabulary, stages_or_
 from app.planner.memory import (
     SIXTEEN_BIT,
     StageParams,
+    expert_ranks,
     layer_params,
     stage_params,
     states_of,
@@ -31,14 +33,14 @@ from app.planner.memory import (
 from app.planner.native import mypyc_attr
 from app.planner.request import PlanRequest, TimeSeconds
 
-TILE = 128 * 256
+TILE: Final = 128 * 256
 """Output elements of one thread-block tile of a large 16-bit product on Ampere and later."""
 
 
-HGX_GPUS = 8
+HGX_GPUS: Final = 8
 """GPUs of the largest NVLink domain that is one node."""
 
-HEAD_ALIGNMENT = 8
+HEAD_ALIGNMENT: Final = 8
 """16-bit products want rows of 16 bytes, head sizes of 8 values; kernels for less are slower."""
 
 
@@ -66,7 +68,7 @@ class Affine:
         return Affine(self.per_token * factor, self.fixed * factor)
 
 
-NOTHING = Affine(0.0, 0.0)
+NOTHING: Final = Affine(0.0, 0.0)
 
 
 @mypyc_attr(acyclic=True)
@@ -174,7 +176,7 @@ def mlp(model: ModelArchitecture, rates: Rates, *, width: float, share: float = 
 
 
 def routed_mlp(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
-    """Forward seconds of the router and the experts of one MoE layer, balanced routing.
+    """Forward seconds of the routed experts of one MoE layer, balanced routing.
 
     A rank's share: top_k copies of its tokens (after ep exchange as many as it sent), over the
     experts it holds, whose grouped products reach `grouped_gemm` of a plain one's rate. Permutation
@@ -191,11 +193,7 @@ def routed_mlp(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
     one = mlp(model, rates, width=width, share=efficiency.grouped_gemm)
     moved = efficiency.moe_dispatch_passes * copies * model.hidden_size * SIXTEEN_BIT
     per_token = one.per_token * copies + moved / rates.bytes_per_second
-    total = Affine(per_token, one.fixed * held).plus(router(request, layout, rates))
-    if moe.shared_expert_ffn_hidden_size:
-        width = moe.shared_expert_ffn_hidden_size / layout.tp
-        total = total.plus(mlp(model, rates, width=width))
-    return total
+    return Affine(per_token, one.fixed * held)
 
 
 def router(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
@@ -211,16 +209,30 @@ def router(request: PlanRequest, layout: Degrees, rates: Rates) -> Affine:
 
 @mypyc_attr(acyclic=True)
 class BlockSeconds:
-    """What every layer has: the products around attention, and attention itself per token."""
+    """What of a layer `ep` does not change: its products and passes, and attention per token."""
 
     def __init__(self, products: Affine, attention: float) -> None:
         self.products = products
         self.attention = attention
 
 
-def block_seconds(request: PlanRequest, layout: Degrees, rates: Rates) -> BlockSeconds:
-    """Forward seconds of the attention block of one layer, and what launching it shows."""
+def block_seconds(
+    request: PlanRequest, layout: Degrees, rates: Rates, *, routed: bool
+) -> BlockSeconds:
+    """Forward seconds of one layer without routed experts, and what launching it shows."""
+    model, tp = request.model, layout.tp
     products = attention_projections(request, layout, rates)
+    width = float(model.ffn_hidden_size)
+    if routed and model.moe is not None:
+        moe = model.moe
+        width = float(moe.top_k * moe.expert_ffn_hidden_size + moe.shared_expert_ffn_hidden_size)
+        products = products.plus(router(request, layout, rates))
+        if moe.shared_expert_ffn_hidden_size:
+            shared = moe.shared_expert_ffn_hidden_size / tp
+            products = products.plus(mlp(model, rates, width=shared))
+    else:
+        products = products.plus(mlp(model, rates, width=width / tp))
+    products = products.plus(elementwise(request, layout, rates, width=width))
     exposed = request.efficiency.launch_exposed * request.efficiency.launch_seconds
     return BlockSeconds(
         Affine(products.per_token, products.fixed + exposed),
@@ -233,19 +245,12 @@ def layer_seconds(
 ) -> LayerSeconds:
     """Forward and backward of one layer as functions of the rank's tokens.
 
-    `block` is its attention block, as `block_seconds`. Backward is twice the products and
-    element-wise passes (once where weights are frozen) and the accumulation of gradients; attention
-    by its own ratio.
+    `block` is its part of `block_seconds`. Backward is twice the products and element-wise passes
+    (once where weights are frozen) and the accumulation of gradients; attention by its own ratio.
     """
-    model = request.model
-    width = float(model.ffn_hidden_size)
-    if routed and model.moe is not None:
-        moe = model.moe
-        width = float(moe.top_k * moe.expert_ffn_hidden_size + moe.shared_expert_ffn_hidden_size)
-        products = block.products.plus(routed_mlp(request, layout, rates))
-    else:
-        products = block.products.plus(mlp(model, rates, width=width / layout.tp))
-    products = products.plus(elementwise(request, layout, rates, width=width))
+    products = block.products
+    if routed:
+        products = products.plus(routed_mlp(request, layout, rates))
     backward = Affine(block.attention * request.efficiency.backward_attention, 0.0)
     if request.workload.task in ("pretrain", "sft"):
         backward = backward.plus(products.times(2.0)).plus(
@@ -301,25 +306,6 @@ def ring_seconds(
 
 
 @mypyc_attr(acyclic=True)
-class GroupLink:
-    """What a collective of one group gets: bytes per second per rank, seconds per hop, size."""
-
-    def __init__(self, bytes_per_second: float, latency_seconds: float, size: int) -> None:
-        self.bytes_per_second = bytes_per_second
-        self.latency_seconds = latency_seconds
-        self.size = size
-
-    def ring_seconds(self, payload_bytes: float) -> float:
-        """Seconds of an all-gather or reduce-scatter, as `ring_seconds`."""
-        return ring_seconds(
-            payload_bytes,
-            size=self.size,
-            bytes_per_second=self.bytes_per_second,
-            latency_seconds=self.latency_seconds,
-        )
-
-
-@mypyc_attr(acyclic=True)
 class Links:
     """The links of a cluster as collectives find them: rates reached, seconds per hop.
 
@@ -344,14 +330,15 @@ class Links:
         together = self.outer * members
         return min(together, self.inner), self.outer_latency
 
+    def ring(self, payload_bytes: float, size: int) -> Affine:
+        """Ring of `size` neighbours as `ring_seconds`, by tokens of `payload_bytes` each."""
+        rate, latency = self.of_group(size, 1)
+        return Affine(payload_bytes * (size - 1) / size / rate, latency * steps(size))
 
-def group_link(request: PlanRequest, *, size: int, stride: int) -> GroupLink:
-    """The link of a group of `size` ranks that are `stride` apart."""
-    rate, latency = Links(request).of_group(size, stride)
-    return GroupLink(rate, latency, size)
 
-
-def tp_seconds_per_pass(request: PlanRequest, layout: Degrees, *, routed: bool) -> Affine:
+def tp_seconds_per_pass(
+    request: PlanRequest, links: Links, layout: Degrees, *, routed: bool
+) -> Affine:
     """Exposed seconds of tensor-parallel traffic of one layer in one pass; backward makes one too.
 
     Two all-reduces (or all-gather plus reduce-scatter pairs) each way around attention and MLP.
@@ -361,15 +348,12 @@ def tp_seconds_per_pass(request: PlanRequest, layout: Degrees, *, routed: bool) 
     if layout.tp == 1:
         return NOTHING
     pairs = 1 if routed and layout.ep > 1 else 2
-    link = group_link(request, size=layout.tp, stride=1)
     exposed = 1 - request.framework.overlap_tp
-    payload = request.model.hidden_size * SIXTEEN_BIT
-    one_way = payload * (layout.tp - 1) / layout.tp / link.bytes_per_second
-    latency = link.latency_seconds * steps(layout.tp)
-    return Affine(2 * one_way * exposed * pairs, 2 * latency * pairs)
+    one_way = links.ring(request.model.hidden_size * SIXTEEN_BIT, layout.tp)
+    return Affine(2 * one_way.per_token * exposed * pairs, 2 * one_way.fixed * pairs)
 
 
-def cp_seconds_per_layer(request: PlanRequest, layout: Degrees) -> Affine:
+def cp_seconds_per_layer(request: PlanRequest, links: Links, layout: Degrees) -> Affine:
     """Seconds that context parallelism adds to one layer: what a whole sequence would not cost.
 
     Forward passes every rank's keys and values around, backward those and their gradients; what
@@ -381,16 +365,16 @@ def cp_seconds_per_layer(request: PlanRequest, layout: Degrees) -> Affine:
     if layout.cp == 1:
         return NOTHING
     efficiency = request.efficiency
-    link = group_link(request, size=layout.cp, stride=layout.tp)
+    rate, latency = links.of_group(layout.cp, layout.tp)
     hops = layout.cp - 1
     payload = 2 * request.model.kv_size / layout.tp * SIXTEEN_BIT * hops
-    ring = 3 * payload / link.bytes_per_second
+    ring = 3 * payload / rate
     attention = attention_seconds_per_token(request, layout) * (1 + efficiency.backward_attention)
     remote = attention * hops / layout.cp
     launched = 2 * hops * efficiency.launch_collective_seconds
     return Affine(
         max(0.0, ring - remote) + efficiency.cp_attention * remote,
-        2 * hops * link.latency_seconds + launched,
+        2 * hops * latency + launched,
     )
 
 
@@ -435,7 +419,7 @@ class ShardGroups:
     def __init__(self, tp: int, cp: int, ep: int, dp: int, dp_shard: int) -> None:
         self.dense = dp_shard * cp
         self.dense_stride = tp
-        self.routed = self.dense if ep == 1 else max(1, tp * self.dense // ep)
+        self.routed = expert_ranks(tp, ep, self.dense)
         self.routed_stride = tp if ep == 1 else ep
         self.replicas = dp // dp_shard
 
@@ -591,15 +575,16 @@ def stage_seconds(
     passes = 2 + again
     compute = tp = cp = ep = 0.0
     rates = Rates(request, layout.precision)
-    block = block_seconds(request, layout, rates)
+    links = Links(request)
     for layers, is_routed in ((plain, False), (routed, True)):
         if not layers:
             continue
+        block = block_seconds(request, layout, rates, routed=is_routed)
         seconds = layer_seconds(request, layout, rates, block, routed=is_routed)
         compute += layers * seconds.with_recompute(fraction).at(tokens)
-        traffic = tp_seconds_per_pass(request, layout, routed=is_routed)
+        traffic = tp_seconds_per_pass(request, links, layout, routed=is_routed)
         tp += layers * passes * traffic.at(tokens)
-        cp += layers * cp_seconds_per_layer(request, layout).at(tokens)
+        cp += layers * cp_seconds_per_layer(request, links, layout).at(tokens)
         if is_routed:
             ep += layers * passes * ep_seconds_per_pass(request, layout).at(tokens)
     if last:
@@ -623,20 +608,20 @@ def _stage_kinds(model: ModelArchitecture, stages: tuple[int, ...]) -> list[tupl
     return kinds
 
 
-def p2p_seconds(request: PlanRequest, layout: Degrees) -> float:
+def p2p_seconds(request: PlanRequest, links: Links, layout: Degrees) -> Affine:
     """Seconds one microbatch needs to cross one stage boundary, forward and backward.
 
     Each tensor-parallel rank sends its part; without sequence parallelism the receivers gather.
     Source: Narayanan et al., arXiv:2104.04473, section 4.1.
     """
     if layout.pp == 1:
-        return 0.0
-    link = group_link(request, size=2, stride=layout.tp * layout.cp * layout.dp)
-    payload = tokens_per_rank(request, layout) * request.model.hidden_size * SIXTEEN_BIT
-    crossing = payload / layout.tp / link.bytes_per_second + link.latency_seconds
+        return NOTHING
+    rate, latency = links.of_group(2, layout.tp * layout.cp * layout.dp)
+    payload = request.model.hidden_size * SIXTEEN_BIT
+    crossing = Affine(payload / layout.tp / rate, latency)
     if layout.tp > 1 and not layout.sequence_parallel:
-        crossing += group_link(request, size=layout.tp, stride=1).ring_seconds(payload)
-    return 2 * crossing
+        crossing = crossing.plus(links.ring(payload, layout.tp))
+    return crossing.times(2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -693,7 +678,8 @@ def assemble(
     framework, slowest = request.framework, pipeline.slowest
     p2p, crossings = 0.0, 0
     if layout.pp > 1:
-        p2p = p2p_seconds(request, layout) * (1 - framework.overlap_pp) * layout.vpp
+        crossing = p2p_seconds(request, Links(request), layout).at(tokens_per_rank(request, layout))
+        p2p = crossing * (1 - framework.overlap_pp) * layout.vpp
         crossings = microbatches + layout.pp - 1
     dp = exposed_dp(
         shared,

@@ -22,7 +22,7 @@ from app.catalog.loader import load_catalog
 from app.planner.intent import TrainIntent
 from app.planner.layout import Layout
 from app.planner.request import PlanRequest
-from app.planner.timing import cp_seconds_per_layer, step_time
+from app.planner.timing import Links, cp_seconds_per_layer, step_time
 from benchmarks.left_out import RESULT
 
 CATALOG = load_catalog()
@@ -134,7 +134,7 @@ def test_context_parallelism_costs_on_short_sequences(length: int) -> None:
     )
     whole = Layout(dp=8, dp_shard=8, sharding="zero1")
     halves = replace(whole, cp=2, dp=4, dp_shard=4, microbatch_size=2)
-    assert cp_seconds_per_layer(asked, halves).at(length) > 0
+    assert cp_seconds_per_layer(asked, Links(asked), halves).at(length) > 0
     assert step_time(asked, halves).total > 1.005 * step_time(asked, whole).total
 
 

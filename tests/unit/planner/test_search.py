@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from app.planner.search import best_layout
+from app.planner.kernel import Kernel
+from app.planner.request import Pins
+from app.planner.search import INFEASIBLE, best_layout, first_bytes, group_of
 from app.planner.space import groups
 from tests.unit.planner.builders import request
 
@@ -36,3 +40,23 @@ def test_the_work_does_not_grow_with_the_cluster(model: str) -> None:
         assert every <= 400
         assert best.nodes <= 4
         assert best.evaluated <= 20
+
+
+@pytest.mark.parametrize("task", ["pretrain", "qlora"])
+@pytest.mark.parametrize("framework", ["fsdp", "megatron", "deepspeed"])
+def test_leanest_states_never_hide_a_node_that_fits(framework: str, task: str) -> None:
+    """Whatever the first stage of a node holds at least is found under that very limit."""
+    asked = request("mixtral-8x7b", framework=framework, nodes=2, task=task)
+    kernel = Kernel(asked)
+    for members in groups(asked):
+        group = group_of(kernel, members[0])
+        for node in members:
+            held = first_bytes(kernel, group, node, INFEASIBLE)
+            assert held < INFEASIBLE
+            assert first_bytes(kernel, group, node, held) == held
+
+
+def test_a_pipeline_longer_than_the_model_has_no_layout() -> None:
+    """A pinned `pp` above the layers is no question the search breaks on."""
+    asked = replace(request("llama-3-8b", framework="megatron", nodes=8), pins=Pins(pp=64))
+    assert best_layout(asked).layout is None

@@ -37,7 +37,7 @@ def dense_layer(asked: PlanRequest) -> LayerSeconds:
     """Of the default layout."""
     laid = layout(asked)
     rates = Rates(asked, laid.precision)
-    block = block_seconds(asked, laid, rates)
+    block = block_seconds(asked, laid, rates, routed=False)
     return layer_seconds(asked, laid, rates, block, routed=False)
 
 
