@@ -39,7 +39,8 @@ def shown(job: Job, rules: Reads) -> Job:
 
     Of labels one counts, of the status the phase, of a command line what the rules can tell of it,
     where it is made of texts, of image and place of checkpoints that they are there, of annotations
-    and variables that nobody reads the name.
+    and variables that nobody reads the name. A list of variables that is none is shown whole, as
+    the refusal of it holds it.
     """
     seen = dict(job)
     if is_object(job.get("spec")):
@@ -63,7 +64,7 @@ def shown_spec(job: Job, rules: Reads) -> dict[str, Any]:
     if isinstance(storage, str) and storage:
         spec["checkpoint"] = {**spec["checkpoint"], "storagePath": SOME}
     listed = spec.get("env")
-    if isinstance(listed, list) and not records_variables(job):
+    if isinstance(listed, list) and all(map(is_object, listed)) and not records_variables(job):
         spec["env"] = [shown_variable(each, rules) for each in listed]
     return spec
 

@@ -243,6 +243,12 @@ def test_what_decides_makes_another_job(changes: Document) -> None:
     assert answered_as(first_job(**changes)) != answered_as(first_job())
 
 
+def test_variables_that_are_refused_are_told_apart() -> None:
+    """The refusal holds the list, so one user's values never stand in another's."""
+    one, two = (first_job(env=[each, "DEBUG=1"]) for each in (RUN, TWO))
+    assert answered_as(one) != answered_as(two)
+
+
 def test_who_asks_counts_for_nothing() -> None:
     job = first_job()
     assert key(review_of(job, userInfo={"username": "bob"})) == answered_as(job)
