@@ -29,6 +29,8 @@ ROUNDS_TO_ONE, ROUNDS_TO_1000 = 0.9995, 999.5
 """From here on three digits read `1.00` and `1,000`."""
 SAME = 1e-4
 """Costs closer than this share are the same to a reader."""
+NAMED = 5e-4
+"""The least share of a step that is named: 0.1 % in print."""
 
 TIME_WORDS = {
     "compute": "compute",
@@ -119,6 +121,15 @@ def largest_terms(
     return sorted(named, key=lambda pair: -pair[1])
 
 
+def largest_other_cost(time: TimeSeconds) -> tuple[str, float] | None:
+    """What costs most beside compute, and its share of the step; `None` under 0.1 %."""
+    word, seconds = next(
+        pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != TIME_WORDS["compute"]
+    )
+    share = seconds / time.total
+    return (word, share) if share >= NAMED else None
+
+
 def neighbours(layout: Layout, world_size: int) -> Iterator[dict[str, Any]]:
     """One change at a time: every degree halved and doubled, the other kinds of each choice."""
     for name in ("tp", "pp", "cp", "ep", "microbatch_size"):
@@ -178,6 +189,9 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
     share = lost / best.step_time_seconds
     if lost < 0:
         return f"{-share:.1%} faster, but {kept_out(request, other.layout)}"
+    if share < NAMED:
+        grown = other.memory.total - best.memory.total
+        return f"as fast to 0.1%; {gib(abs(grown))} GiB {'more' if grown > 0 else 'less'}"
     term, amount = max(
         (
             (word, getattr(other.time, name) - getattr(best.time, name))
@@ -203,19 +217,21 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
     """The legal neighbours of the best layout: those that fit, fastest first.
 
     Then those that do not fit, the smallest excess first: those would be faster, or nothing would
-    be said of them. Neighbours that cost the same are left out.
+    be said of them. One that costs the same as the best or a neighbour before it is left out.
     """
     fitting: list[Alternative] = []
     too_big: list[Alternative] = []
     seen = {best.layout}
+    told = [best]
     for change in neighbours(best.layout, request.cluster.world_size):
         other = changed_layout(request, best.layout, change)
-        if other is None or other in seen:
+        if other is None or other in seen or shards_nothing(other):
             continue
         seen.add(other)
         judged = estimate(request, other)
-        if not judged.legal or _same_cost(best, judged):
+        if not judged.legal or any(_same_cost(each, judged) for each in told):
             continue
+        told.append(judged)
         fits = judged.memory.total <= judged.limit_bytes
         (fitting if fits else too_big).append(
             Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
@@ -225,10 +241,15 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
     return (*fitting[:FITTING_SHOWN], *too_big[:TOO_BIG_SHOWN])
 
 
-def _same_cost(best: Estimate, other: Estimate) -> bool:
+def shards_nothing(layout: Layout) -> bool:
+    """Whether a sharded layout has one rank to shard over."""
+    return layout.sharding != "none" and layout.dp_shard * layout.cp == 1
+
+
+def _same_cost(one: Estimate, other: Estimate) -> bool:
     """Whether nobody could tell the two apart: same step, same bytes."""
-    return isclose(other.step_time_seconds, best.step_time_seconds, rel_tol=SAME) and isclose(
-        other.memory.total, best.memory.total, rel_tol=SAME
+    return isclose(other.step_time_seconds, one.step_time_seconds, rel_tol=SAME) and isclose(
+        other.memory.total, one.memory.total, rel_tol=SAME
     )
 
 
@@ -240,11 +261,10 @@ def sentences(request: PlanRequest, best: Estimate, stats: SearchStats) -> list[
         f"Fastest that fits, of {stats.configurations:,} legal layouts of {request.model.name} on "
         f"{request.cluster.world_size} x {request.cluster.gpu.name}."
     )
-    costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != "compute"]
-    worst, seconds = costs[0]
+    other = largest_other_cost(time)
     said.append(
-        f"Compute is {time.compute / time.total:.0%} of the step; the largest other cost is "
-        f"{worst} with {seconds / time.total:.1%}."
+        f"Compute is {time.compute / time.total:.0%} of the step"
+        + (f"; the largest other cost is {other[0]} with {other[1]:.1%}." if other else ".")
     )
     memory_terms = largest_terms(best.memory, MEMORY_WORDS)
     held = ", ".join(f"{word} {gib(amount)}" for word, amount in memory_terms[:3])

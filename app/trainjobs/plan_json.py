@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from app.planner.explain import TIME_WORDS, gib, largest_terms, layout_words, short_seconds
+from app.planner.explain import gib, largest_other_cost, layout_words, short_seconds
 from app.planner.layout import Layout
 from app.planner.request import Estimate, Plan
 from app.trainjobs.adapter import Setting
@@ -132,14 +132,14 @@ def reason_line(plan: Plan) -> str:
     """Why this plan, in one sentence for people."""
     estimate, request = plan.estimate, plan.request
     time = estimate.time
-    costs = [pair for pair in largest_terms(time, TIME_WORDS) if pair[0] != TIME_WORDS["compute"]]
-    word, seconds = costs[0]
+    other = largest_other_cost(time)
     return (
         f"{layout_words(plan.layout, request.framework)} is the fastest that fits, "
         f"of {plan.search.configurations} legal layouts of {request.model.name} on "
         f"{request.cluster.world_size} x {request.cluster.gpu.name}: "
         f"{short_seconds(time.total)} a step, "
-        f"{time.compute / time.total:.0%} of it compute and {seconds / time.total:.1%} {word}, "
+        f"{time.compute / time.total:.0%} of it compute"
+        f"{f' and {other[1]:.1%} {other[0]}' if other else ''}, "
         f"with {gib(estimate.memory.total)} of {gib(estimate.gpu_memory_bytes)} GiB per GPU"
     )
 

@@ -8,11 +8,13 @@ import pytest
 
 from app.planner.estimate import estimate
 from app.planner.explain import (
+    GIB,
     alternatives,
     changed_layout,
     gib,
     headline,
     kept_out,
+    largest_other_cost,
     layout_words,
     narrow_sentence,
     neighbours,
@@ -177,3 +179,32 @@ def test_changes_that_do_not_divide_the_gpus_are_left_out() -> None:
 def test_a_pinned_plan_is_explained_too() -> None:
     found = planned(replace(request(nodes=2), pins=Pins(tp=4, pp=2)))
     assert (found.layout.tp, found.layout.pp) == (4, 2)
+
+
+def on_one_gpu() -> Plan:
+    """Adapters on one GPU: compute is nearly all there is."""
+    return planned(request(per_node=1, task="lora"))
+
+
+def test_a_cost_that_prints_as_nothing_is_not_named() -> None:
+    time = on_one_gpu().estimate.time
+    assert largest_other_cost(replace(time, optimizer=0.0004 * time.compute)) is None
+    assert largest_other_cost(replace(time, dp=time.compute)) == (
+        "data-parallel traffic",
+        pytest.approx(0.5, abs=0.02),
+    )
+
+
+def test_over_one_rank_no_other_sharding_is_an_alternative() -> None:
+    found = on_one_gpu()
+    near = alternatives(found.request, found.estimate)
+    assert near
+    assert {each.layout.sharding for each in near} == {found.layout.sharding}
+
+
+def test_what_is_as_fast_is_told_by_its_memory() -> None:
+    asked = request(nodes=1)
+    best = estimate(asked, layout(asked, recompute="full"))
+    held = best.memory
+    leaner = replace(best, memory=replace(held, activations=held.activations - 2 * GIB))
+    assert why_not(asked, best, leaner) == "as fast to 0.1%; 2.0 GiB less"
