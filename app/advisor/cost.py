@@ -332,8 +332,8 @@ def _nothing_meets(question: CostQuestion, offers: Sequence[Offer]) -> str:
     if not offers:
         return "no priced instance type holds this model"
     said = []
-    fastest = min(offers, key=lambda one: one.hours)
-    cheapest = min(offers, key=lambda one: one.usd)
+    fastest = min(offers, key=lambda one: (one.hours, one.usd))
+    cheapest = min(offers, key=lambda one: (one.usd, one.hours))
     if question.deadline_hours is not None:
         said.append(
             f"the fastest takes {fastest.hours:,.1f} hours ({fastest.nodes} x "

@@ -1,11 +1,11 @@
 """The layouts worth considering: every legal one on a fixed grid, level by level.
 
 Levels TP -> CP -> EP make a group, PP below it a `Node`; the leaf chooses precision, microbatch,
-recomputation, sharding and vpp. The grid: tp a power of two in the fast domain; pp any divisor; cp
-a power of two that leaves each rank `MIN_TOKENS_PER_CP_RANK`; ep any divisor of the experts;
-microbatches any divisor of a replica's batch up to `MAX_MICROBATCH`. A pinned field takes the
-pinned value alone, on or off the grid. `enumerate_layouts` lists the space; the search must find
-its optimum.
+recomputation, sharding and vpp. The grid: tp a power of two that divides the fast domain; pp any
+divisor; cp a power of two that leaves each rank `MIN_TOKENS_PER_CP_RANK`, or as many ranks as there
+are for a sequence of the batch; ep any divisor of the experts; microbatches any divisor of a
+replica's batch up to `MAX_MICROBATCH`. A pinned field takes the pinned value alone, on or off the
+grid. `enumerate_layouts` lists the space; the search must find its optimum.
 """
 
 from __future__ import annotations
@@ -101,12 +101,16 @@ def _pinned(pin: int | None, choices: list[int]) -> list[int]:
 
 
 def tp_choices(request: PlanRequest) -> list[int]:
-    """Tensor-parallel degrees that divide the heads and stay in the fast domain."""
+    """Tensor-parallel degrees that divide the heads and stay in the fast domain.
+
+    One that does not divide the domain has groups in two of them: only a pin chooses it.
+    """
     model, cluster = request.model, request.cluster
     limit = min(cluster.domain_size, cluster.world_size) if request.framework.supports_tp else 1
+    inside = [each for each in powers_of_two(limit) if limit % each == 0]
     return [
         tp
-        for tp in _pinned(request.pins.tp, powers_of_two(limit))
+        for tp in _pinned(request.pins.tp, inside)
         if tp <= limit
         and tp & (tp - 1) == 0
         and model.num_heads % tp == 0
@@ -116,9 +120,13 @@ def tp_choices(request: PlanRequest) -> list[int]:
 
 
 def cp_choices(request: PlanRequest, rest: int, tp: int, *, sequence_parallel: bool) -> list[int]:
-    """Context-parallel degrees that divide the `rest` GPUs and the sequence."""
+    """Context-parallel degrees that divide the `rest` GPUs and the sequence.
+
+    A batch of fewer sequences than GPUs needs several for one, however short their parts.
+    """
     length = request.workload.sequence_length
-    limit = length // MIN_TOKENS_PER_CP_RANK if request.framework.supports_cp else 1
+    needed = rest // request.workload.global_batch_size
+    limit = max(length // MIN_TOKENS_PER_CP_RANK, needed) if request.framework.supports_cp else 1
     chosen = []
     for cp in _pinned(request.pins.cp, powers_of_two(max(1, min(limit, rest)))):
         if rest % cp or (cp > 1 and not request.framework.supports_cp):

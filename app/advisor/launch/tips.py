@@ -8,6 +8,7 @@ from typing import Final
 
 from app.advisor.answers import Json
 from app.advisor.launch.setup import Setup
+from app.planner.architecture import ModelArchitecture
 from app.planner.explain import gib
 
 LARGE_SHARE: Final = 0.10
@@ -68,7 +69,11 @@ COSTS: Final = (
     Cost(
         term="ep",
         binds="expert all-to-all",
-        advice=lambda _: "keep ep inside the fast domain, or overlap dispatch with compute",
+        advice=lambda s: (
+            "overlap dispatch with compute"
+            if s.layout.ep <= s.request.cluster.domain_size
+            else "keep ep inside the fast domain, or overlap dispatch with compute"
+        ),
     ),
     Cost(
         term="optimizer",
@@ -103,7 +108,7 @@ def tips(setup: Setup) -> list[Json]:
         *_short_kernels(setup),
         *_recompute(setup),
         *_precision(setup),
-        *_mfu(estimate.mfu),
+        *_mfu(setup.model, estimate.mfu),
     ]
 
 
@@ -161,8 +166,8 @@ def _precision(setup: Setup) -> list[Json]:
     return []
 
 
-def _mfu(mfu: float) -> list[Json]:
-    if mfu >= 0.3:  # noqa: PLR2004 - below what published runs of dense models reach
+def _mfu(model: ModelArchitecture, mfu: float) -> list[Json]:
+    if model.moe is not None or mfu >= 0.3:  # noqa: PLR2004 - below published runs of dense models
         return []
     advice = f"{mfu:.0%} of the peak is low for a dense model; compare other node counts (cost)"
     return [_tip("use of the GPU", mfu, advice)]

@@ -24,12 +24,16 @@ FLAVORS: Final = {
     "qwen3-8b": ("qwen3", "8B"),
     "qwen3-14b": ("qwen3", "14B"),
     "qwen3-32b": ("qwen3", "32B"),
+    "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
+    "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
     "gpt-oss-20b": ("gpt_oss", "20b"),
     "gpt-oss-120b": ("gpt_oss", "120b"),
     "llama-4-scout": ("llama4", "17bx16e"),
     "llama-4-maverick": ("llama4", "17bx128e"),
 }
 """Catalog names that torchtitan ships as `model.name` and `model.flavor`."""
+WITHOUT_PIPELINE: Final = frozenset({"qwen3", "gpt_oss"})
+"""Models of torchtitan 0.2.2 that cannot be cut into stages."""
 
 CONVERTERS: Final = {
     "bf16": [],
@@ -40,9 +44,19 @@ CONVERTERS: Final = {
 CONFIG: Final = "torchtitan.toml"
 
 
+def flavor_of(setup: Setup) -> tuple[str, str]:
+    """`model.name` and `model.flavor`; of a model it does not ship, those to register it by."""
+    dense = setup.model.moe is None
+    unknown = ("llama3" if dense else setup.model.name, setup.model.name)
+    return FLAVORS.get(setup.model.name, unknown)
+
+
 def refuse(setup: Setup) -> tuple[str, ...]:
     """What torchtitan cannot start."""
     said = list(only_adamw(setup, "torchtitan"))
+    name = flavor_of(setup)[0]
+    if setup.layout.pp > 1 and name in WITHOUT_PIPELINE:
+        said.append(f"torchtitan 0.2.2 cannot cut {name} into stages; `pp` must be 1")
     if setup.workload.offload == "optimizer":
         said.append(
             "torchtitan offloads parameters with the optimizer or nothing; `offload` "
@@ -58,7 +72,7 @@ def refuse(setup: Setup) -> tuple[str, ...]:
 def config(setup: Setup) -> dict[str, dict[str, Any]]:
     """The TOML tables."""
     layout, work = setup.layout, setup.workload
-    name, flavor = FLAVORS.get(setup.model.name, ("llama3", setup.model.name))
+    name, flavor = flavor_of(setup)
     passes = setup.estimate.num_microbatches if layout.pp > 1 else 1
     parallelism: dict[str, Any] = {
         "data_parallel_replicate_degree": setup.replicate_degree,
@@ -145,8 +159,8 @@ def render(setup: Setup) -> Launch:
     ]
     if setup.model.name not in FLAVORS:
         notes.append(
-            f"torchtitan 0.2.2 ships no flavor for {setup.model.name}: register one and name it "
-            "in [model]"
+            f"torchtitan 0.2.2 ships no flavor for {setup.model.name}: register it as [model] "
+            "names it, or name yours there"
         )
     file = File(name=CONFIG, language="toml", content=toml(config(setup)))
     command = torchrun(setup, "-m", "torchtitan.train", f"--job.config_file={CONFIG}")

@@ -127,6 +127,20 @@ def test_torchtitan_has_every_key(body: dict[str, Any]) -> None:
     assert keys <= names("torchtitan")
 
 
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("qwen3-30b-a3b", ("qwen3", "30B-A3B")),
+        ("mixtral-8x7b", ("mixtral-8x7b", "mixtral-8x7b")),
+        ("mistral-7b", ("llama3", "mistral-7b")),
+    ],
+)
+def test_torchtitan_is_told_the_family_of_a_model(model: str, named: tuple[str, str]) -> None:
+    """One with experts never trains as a dense one, whatever its name."""
+    found = tomllib.loads(content("torchtitan", EXPERTS | {"model": model, "pins": {"pp": 1}}))
+    assert (found["model"]["name"], found["model"]["flavor"]) == named
+
+
 def test_torchtitan_pipeline_batches_hold_every_microbatch() -> None:
     body = LARGE | {"layout": {"tp": 8, "pp": 4, "sharding": "zero2"}}
     tables = tomllib.loads(content("torchtitan", body))
@@ -245,6 +259,7 @@ def test_scripts_are_python(launcher: str, body: dict[str, Any]) -> None:
         ("accelerate", LARGE | {"layout": {"pp": 2, "sharding": "zero2"}}, "`pp` 2"),
         ("torchtitan", SMALL | {"framework": "megatron"}, "`framework` must be one"),
         ("torchtitan", SMALL | {"workload": {"task": "lora"}}, "adapters"),
+        ("torchtitan", EXPERTS | {"model": "qwen3-30b-a3b", "pins": {"pp": 2}}, "`pp` must be 1"),
         ("megatron-lm", SMALL | {"layout": {"tp": 3}}, "power of two"),
         ("nothing", SMALL, "`launcher` must be one"),
     ],

@@ -144,3 +144,19 @@ def test_simpler_layouts_have_fewer_moving_parts() -> None:
     assert moving_parts(plain) < moving_parts(replace(plain, pp=2))
     assert moving_parts(plain) < moving_parts(replace(plain, recompute="full"))
     assert moving_parts(replace(plain, microbatch_size=2)) < moving_parts(plain)
+
+
+def test_a_batch_of_one_is_cut_among_all_ranks() -> None:
+    """Parts shorter than pay otherwise, where nothing else is legal."""
+    alone = request("llama-3-70b", nodes=8, batch=1)
+    assert {each.cp for each in enumerate_layouts(alone)} >= {8}
+    usual = request("llama-3-70b", nodes=8, batch=64)
+    assert max(each.cp for each in enumerate_layouts(usual)) == 4
+
+
+def test_tensor_parallel_groups_stay_on_a_node() -> None:
+    """Of seven GPUs a node no power of two but one divides them; a pin may still ask."""
+    odd = request(nodes=8, per_node=7, batch=56)
+    assert {each.tp for each in enumerate_layouts(odd)} == {1}
+    pinned = replace(odd, pins=Pins(tp=4))
+    assert {each.tp for each in enumerate_layouts(pinned)} == {4}
