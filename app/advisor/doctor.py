@@ -92,6 +92,7 @@ SYMPTOMS: Final = (
         pattern=_lines(
             r"NCCL INFO.{0,80}Using network Socket",
             r"via NET/Socket",
+            r"NET/Socket : Using",
             r"NET/(?:IB|OFI) : No device found",
             r"No plugin found.{0,60}using internal",
         ),

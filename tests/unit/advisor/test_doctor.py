@@ -54,6 +54,10 @@ def test_a_symptom_is_recognised(log: str, symptom: str) -> None:
     assert read(log)[0].symptom.name == symptom
 
 
+def test_sockets_are_recognised_by_their_first_line_alone() -> None:
+    assert found(b"NCCL INFO NET/Socket : Using [0]eth0:10.0.0.3<0>\n") == ["nccl_over_tcp"]
+
+
 def test_a_healthy_log_has_no_findings() -> None:
     assert read("healthy") == []
     assert diagnosis([])["healthy"]
