@@ -60,12 +60,13 @@ class OneWrite(asyncio.Transport):
 class Body:
     """Reads one body, and nothing behind it, where the parser of its head will not.
 
-    A parser stops behind a head with `Upgrade`, as if what follows were of that protocol.
+    A parser stops behind a head with `Upgrade`, as if what follows were of that protocol. That of
+    the body is told that the connection ends, so that it takes nothing behind it for a request.
     """
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]], protocol: HttpToolsProtocol) -> None:
         framing = [b"%b: %b\r\n" % pair for pair in headers if pair[0] in FRAMING]
-        self._head = b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n"])
+        self._head = b"".join([b"POST / HTTP/1.1\r\nconnection: close\r\n", *framing, b"\r\n"])
         self._protocol = protocol
         self._ended = False
         self._parser = httptools.HttpRequestParser(self)
@@ -87,8 +88,15 @@ class Body:
         """Take what came next. Raises `HttpParserError` for what cannot be the body."""
         for each in (self._head, data):
             if not self._ended:
-                self._parser.feed_data(each)
+                self._feed(each)
         self._head = b""
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            if not self._ended:  # else it is what comes behind the body
+                raise
 
 
 class PatientProtocol(HttpToolsProtocol):

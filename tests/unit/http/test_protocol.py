@@ -157,9 +157,23 @@ UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
         (b"Content-Length: 5\r\n\r\n", b"he", b"llo"),
         (b"Content-Length: 5\r\n\r\nhello" + HEAD_ONLY,),
         (b"Content-Length: 5\r\n\r\nhello", HEAD_ONLY),
+        (b"Content-Length: 5\r\n\r\nhello" + POST + b"\r\nok",),
+        (b"Content-Length: 5\r\n\r\n", b"hello" + POST + b"\r\nok"),
+        (b"Content-Length: 5\r\n\r\nhello\x16\x03no request\r\n",),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + CHUNKED,),
         (b"Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nl", b"lo\r\n0\r\n\r\n"),
     ],
-    ids=["at-once", "in-pieces", "and-another", "another-later", "chunked"],
+    ids=[
+        "at-once",
+        "in-pieces",
+        "and-another",
+        "another-later",
+        "and-a-body",
+        "a-body-later",
+        "and-rubbish",
+        "chunks-and-chunks",
+        "chunked",
+    ],
 )
 def test_a_wish_to_upgrade_is_ignored(pieces: tuple[bytes, ...]) -> None:
     """The request is answered with its own body, and nothing behind it is read."""
@@ -169,6 +183,14 @@ def test_a_wish_to_upgrade_is_ignored(pieces: tuple[bytes, ...]) -> None:
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"\r\n\r\nhello")
     assert written.closed
+
+
+def test_no_body_is_taken_from_behind_a_wish_to_upgrade() -> None:
+    """One without a body is answered as such, and not with that of the request behind it."""
+    bare = b"POST / HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n"
+    (answer,) = answered(bare + POST + b"\r\nok").writes
+    assert b"content-length: 0\r\n" in answer
+    assert answer.endswith(b"\r\n\r\n")
 
 
 def test_what_is_no_body_after_a_wish_to_upgrade_is_refused() -> None:
