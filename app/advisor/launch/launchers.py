@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.advisor.launch import manifests, megatron, scripts, torchtitan, wrappers
-from app.advisor.launch.setup import Launcher
+from app.advisor.launch.setup import FSDP_PROFILES, MEGATRON_PROFILES, Launcher
 
-FSDP_PROFILES: Final = ("fsdp", "fsdp-2024")
-MEGATRON_PROFILES: Final = ("megatron", "megatron-2025")
 ANY_PROFILE: Final = (
     *FSDP_PROFILES,
     *MEGATRON_PROFILES,

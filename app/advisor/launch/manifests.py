@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import yaml
 
 from app.advisor.launch import megatron, torchtitan
-from app.advisor.launch.setup import File, Launch, Setup
+from app.advisor.launch.setup import (
+    FSDP_PROFILES,
+    MEGATRON_PROFILES,
+    File,
+    Launch,
+    Setup,
+)
+from app.planner.layout import Layout
 from app.planner.request import Workload
 from app.trainjobs import labels
 from app.trainjobs.vsr import model_spec_of
@@ -16,7 +24,24 @@ from app.trainjobs.vsr import model_spec_of
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 PRODUCT_LABELS = {"AMD": "amd.com/gpu.product-name"}
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+WORK_ANNOTATIONS = {
+    "task": labels.TASK,
+    "optimizer": labels.OPTIMIZER,
+    "offload": labels.OFFLOAD,
+    "lora_rank": labels.LORA_RANK,
+}
 KNOWN = "the node selector must be a label of your nodes"
+
+
+SCRIPT = "/opt/train/train.py"
+OPERATOR_VARIABLES = {
+    "tp": "$(TP_DEGREE)",
+    "pp": "$(PP_DEGREE)",
+    "cp": "$(CP_DEGREE)",
+    "dp": "$(FSDP_DEGREE)",
+}
+"""What the operator of our own API sets; the last is the data-parallel degree, whatever shards."""
+LAYOUT_FIELDS = tuple(each.name for each in fields(Layout))
 
 
 def selector(setup: Setup) -> dict[str, str]:
@@ -42,16 +67,15 @@ def _selector_note(setup: Setup) -> str:
     )
 
 
-def _work_annotations(work: Workload) -> dict[str, str]:
-    """What is trained and how, as annotations say it; nothing for what is assumed anyway."""
-    names = {"task": labels.TASK, "optimizer": labels.OPTIMIZER, "offload": labels.OFFLOAD}
+def _stated_work(work: Workload) -> dict[str, str]:
+    """What is trained and how, by field; nothing for what is assumed anyway."""
     said = {
-        names[each.name]: str(getattr(work, each.name))
+        each.name: str(getattr(work, each.name))
         for each in fields(Workload)
-        if each.name in names and getattr(work, each.name) != each.default
+        if each.name in WORK_ANNOTATIONS and getattr(work, each.name) != each.default
     }
     if work.task in {"lora", "qlora"}:
-        said[labels.LORA_RANK] = str(work.lora_rank)
+        said["lora_rank"] = str(work.lora_rank)
     return said
 
 
@@ -67,7 +91,7 @@ def trainjob(setup: Setup) -> dict[str, Any]:
                 labels.FRAMEWORK: setup.request.framework.name,
                 labels.SEQUENCE_LENGTH: str(work.sequence_length),
                 labels.GLOBAL_BATCH_SIZE: str(setup.estimate.global_batch_size),
-                **_work_annotations(work),
+                **{WORK_ANNOTATIONS[name]: text for name, text in _stated_work(work).items()},
             },
         },
         "spec": {
@@ -86,17 +110,7 @@ def trainjob(setup: Setup) -> dict[str, Any]:
             },
             "nodeSelector": selector(setup),
             "command": ["torchrun", "train.py"],
-            "args": [
-                "--tp=$(TP_DEGREE)",
-                "--pp=$(PP_DEGREE)",
-                "--cp=$(CP_DEGREE)",
-                "--dp=$(FSDP_DEGREE)",
-                f"--ep={layout.ep}",
-                f"--vpp={layout.vpp}",
-                f"--sharding={layout.sharding}",
-                f"--recompute={layout.recompute}",
-                f"--global-batch-size={setup.estimate.global_batch_size}",
-            ],
+            "args": _script_flags(setup, OPERATOR_VARIABLES),
             "checkpoint": {
                 "enabled": True,
                 "storagePath": "/checkpoints",
@@ -109,21 +123,53 @@ def trainjob(setup: Setup) -> dict[str, Any]:
 
 def _of_megatron(setup: Setup) -> bool:
     """Whether the program is Megatron's, whose arguments describe the model."""
-    return setup.request.framework.name.startswith("megatron")
+    return setup.request.framework.name in MEGATRON_PROFILES and not megatron.refuse(setup)
+
+
+def _of_torchtitan(setup: Setup) -> bool:
+    """Whether the program is torchtitan."""
+    return (
+        setup.request.framework.name in FSDP_PROFILES
+        and setup.layout.precision in torchtitan.CONVERTERS
+        and not torchtitan.refuse(setup)
+    )
 
 
 def _arguments(setup: Setup) -> tuple[list[str], list[str]]:
-    """Program and flags by software profile."""
-    profile = setup.request.framework.name
+    """Program and flags by software profile; a script of yours for what no program can start.
+
+    No shell takes these apart: each is one word.
+    """
     if _of_megatron(setup):
         lines = (*megatron.model_arguments(setup), *megatron.parallel_arguments(setup))
-        return ["/opt/megatron-lm/pretrain_gpt.py"], list(lines)
-    if profile.startswith("fsdp") and setup.layout.precision in torchtitan.CONVERTERS:
+        return ["/opt/megatron-lm/pretrain_gpt.py"], " ".join(lines).split()
+    if _of_torchtitan(setup):
         return ["-m", "torchtitan.train"], list(torchtitan.flags(setup))
-    layout = setup.layout
-    names = ("tp", "pp", "cp", "ep", "dp", "sharding", "microbatch_size", "recompute", "precision")
-    flags = [f"--{name.replace('_', '-')}={getattr(layout, name)}" for name in names]
-    return ["/opt/train/train.py"], flags
+    return [SCRIPT], _script_flags(setup, {})
+
+
+def _script_flags(setup: Setup, variables: Mapping[str, str]) -> list[str]:
+    """All that the plan counts on, for a script that nobody knows; of some the variable."""
+    layout, work = setup.layout, setup.workload
+    said = {
+        name: value
+        for name in LAYOUT_FIELDS
+        if (value := getattr(layout, name)) and (name != "dp_shard" or layout.sharding == "hsdp")
+    }
+    said |= {
+        "sequence_length": work.sequence_length,
+        "global_batch_size": setup.estimate.global_batch_size,
+        **_stated_work(work),
+        **variables,
+    }
+    return [f"--{name.replace('_', '-')}={_flag_text(value)}" for name, value in said.items()]
+
+
+def _flag_text(value: Any) -> str:
+    """A value in one word: `true`, `4,5,5`."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def kubeflow(setup: Setup) -> dict[str, Any]:
@@ -188,4 +234,6 @@ def render_kubeflow(setup: Setup) -> Launch:
     ]
     if _of_megatron(setup):
         notes.append(megatron.not_written(setup))
+    elif not _of_torchtitan(setup):
+        notes.append(f"{SCRIPT} is your script; its flags hold all that the plan counts on")
     return _manifest(kubeflow(setup), tuple(notes))

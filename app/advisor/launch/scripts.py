@@ -132,7 +132,7 @@ def ddp_script(setup: Setup) -> str:
     loss = "loss / ACCUMULATE"
     return head(
         setup,
-        f"Data parallelism of {setup.model.name} with DistributedDataParallel.",
+        f"Data parallelism of {setup.title} with DistributedDataParallel.",
         ["from torch.nn.parallel import DistributedDataParallel"],
     ) + DDP.format(
         world=setup.layout.world_size,
@@ -165,7 +165,7 @@ def fsdp2_script(setup: Setup) -> str:
             "from torch.distributed.tensor.parallel import (\n"
             "    ColwiseParallel,\n    RowwiseParallel,\n    parallelize_module,\n)"
         )
-    return head(setup, f"{setup.model.name} with FSDP2 (fully_shard).", imports) + FSDP2.format(
+    return head(setup, f"{setup.title} with FSDP2 (fully_shard).", imports) + FSDP2.format(
         shape=shape,
         names=names,
         data=", ".join(f'"{name}"' for name in data),

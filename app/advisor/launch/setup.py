@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from app.planner.architecture import ModelArchitecture
 from app.planner.layout import Layout
 from app.planner.legality import stage_layers
 from app.planner.request import Estimate, PlanRequest, Workload
+
+FSDP_PROFILES: Final = ("fsdp", "fsdp-2024")
+MEGATRON_PROFILES: Final = ("megatron", "megatron-2025")
+"""Profiles of the Megatron whose names we write; older programs have other ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,11 @@ class Setup:
     def stages(self) -> tuple[int, ...]:
         """Layers of each pipeline stage."""
         return stage_layers(self.request, self.layout)
+
+    @property
+    def title(self) -> str:
+        """The model's name for a comment: in one line, without what could end the comment."""
+        return re.sub(r"[^\w.:/+-]+", " ", self.model.name).strip()
 
     @property
     def name(self) -> str:

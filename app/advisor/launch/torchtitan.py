@@ -5,6 +5,8 @@ Names: torchtitan v0.2.2, torchtitan/config/job_config.py.
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any, Final
 
 from app.advisor.launch.setup import File, Launch, Setup, only_adamw, torchrun
@@ -126,8 +128,8 @@ def _literal(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # JSON escapes what TOML asks to be escaped, but for one character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     return str(value)
@@ -150,7 +152,7 @@ def flags(setup: Setup) -> tuple[str, ...]:
 def render(setup: Setup) -> Launch:
     """The TOML file and the command."""
     notes = [
-        "the flags of the file: " + " ".join(flags(setup)),
+        "the flags of the file: " + shlex.join(flags(setup)),
         (
             "torchtitan 0.3 and its main branch have no TOML and count the batch in tokens; the "
             "parallelism names are the same"

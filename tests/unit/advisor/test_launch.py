@@ -35,6 +35,14 @@ DESK = Desk(
     allowed_precisions=("bf16", "fp16"),
 )
 SMALL = {"model": "llama-3-8b", "gpu": "H100-SXM5-80GB"}
+TINY = {
+    "hidden_size": 2048,
+    "ffn_hidden_size": 5632,
+    "num_layers": 7,
+    "num_heads": 16,
+    "num_kv_heads": 8,
+    "vocab_size": 32000,
+}
 LARGE = {"model": "llama-3-70b", "gpu": "H100-SXM5-80GB", "nodes": 8}
 EXPERTS = {"model": "mixtral-8x7b", "gpu": "H100-SXM5-80GB", "nodes": 4}
 
@@ -104,6 +112,83 @@ def test_a_manifest_is_admitted_with_its_layout(launcher: str, body: dict[str, A
     stored = jsonpatch.apply_patch(job, patch)
     assert "patch" not in reviewed(stored, mutate)
     assert reviewed(stored, validate)["allowed"]
+
+
+def program(body: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Command and arguments of a Kubeflow job."""
+    trainer = yaml.safe_load(content("kubeflow", body))["spec"]["trainer"]
+    return trainer["command"], trainer["args"]
+
+
+@pytest.mark.parametrize("body", [SMALL, EXPERTS], ids=["8b", "moe"])
+@pytest.mark.parametrize("framework", ["megatron", "fsdp", "deepspeed"])
+def test_a_manifests_arguments_are_one_word_each(framework: str, body: dict[str, Any]) -> None:
+    """No shell takes them apart: Megatron refused `--recompute-modules layernorm` as one word."""
+    pins = {"recompute": "selective"} if framework != "deepspeed" else {}
+    _, arguments = program(body | {"framework": framework, "pins": pins})
+    assert not [each for each in arguments if " " in each]
+    assert ("--recompute-modules" in arguments) == (framework == "megatron")
+
+
+PROGRAMS_REFUSE = {
+    ("megatron", "task", "lora"): True,
+    ("megatron", "optimizer", "adamw_8bit"): True,
+    ("megatron", "offload", "optimizer"): False,
+    ("fsdp", "task", "lora"): True,
+    ("fsdp", "optimizer", "adamw_8bit"): True,
+    ("fsdp", "offload", "optimizer"): True,
+}
+
+
+@pytest.mark.parametrize(
+    ("work", "refused"), PROGRAMS_REFUSE.items(), ids=map(" ".join, PROGRAMS_REFUSE)
+)
+def test_a_manifest_starts_no_program_that_would_train_something_else(
+    work: tuple[str, str, str], *, refused: bool
+) -> None:
+    """Adapters were planned for, and the command of full training with AdamW was written."""
+    framework, name, value = work
+    body = SMALL | {"framework": framework, "workload": {name: value}}
+    command, arguments = program(body)
+    assert (command[-1] == "/opt/train/train.py") is refused
+    assert (f"--{name}={value}" in arguments) is refused
+    assert any("is your script" in note for note in launched("kubeflow", body)["notes"]) is refused
+
+
+@pytest.mark.parametrize("profile", ["megatron-lm-2022", "megatron-deepspeed", "composer"])
+def test_a_program_of_other_names_gets_none_of_ours(profile: str) -> None:
+    command, arguments = program(SMALL | {"framework": profile})
+    assert command == ["torchrun", "/opt/train/train.py"]
+    assert {each.split("=")[0] for each in arguments} >= {"--tp", "--sharding", "--sequence-length"}
+
+
+def test_a_script_is_told_what_a_copy_shards_and_where_layers_are() -> None:
+    layout = {"sharding": "hsdp", "dp_shard": 8, "recompute": "full"}
+    body = SMALL | {"nodes": 2, "framework": "fsdp", "layout": layout}
+    written = yaml.safe_load(content("trainjob", body))["spec"]["args"]
+    assert {"--dp=$(FSDP_DEGREE)", "--dp-shard=8", "--sharding=hsdp"} <= set(written)
+    uneven = {"pp": 4, "stage_layers": [7, 8, 9, 8], "sharding": "none"}
+    body = SMALL | {"framework": "megatron", "layout": uneven}
+    written = yaml.safe_load(content("trainjob", body))["spec"]["args"]
+    assert "--stage-layers=7,8,9,8" in written
+    assert not [each for each in written if each.startswith("--dp-shard")]
+
+
+@pytest.mark.parametrize("name", ['x"""\nimport os\n"""', "a\nb", "\\", "a\x7f", "{x}"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_models_name_is_only_a_name(launcher: str, name: str) -> None:
+    """It was code in the scripts, and broke the TOML."""
+    body = SMALL | {"model": {"name": name, "architecture": TINY}}
+    document = content(launcher, body)
+    language = launched(launcher, body)["files"][0]["language"]
+    if language == "python":
+        plain = content(launcher, body | {"model": {"name": "x", "architecture": TINY}})
+        assert ast.dump(ast.parse(document).body[1]) == ast.dump(ast.parse(plain).body[1])
+        assert len(ast.parse(document).body) == len(ast.parse(plain).body)
+    if language == "toml":
+        assert tomllib.loads(document)["model"]["flavor"] == name
+    if language == "yaml":
+        yaml.safe_load(document)
 
 
 def test_a_manifest_says_what_is_trained() -> None:
