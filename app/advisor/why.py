@@ -18,10 +18,14 @@ from app.advisor.requests import EstimateQuestion, parse_estimate_body
 from app.planner.estimate import complete, estimate, hsdp_shard_group, limit_bytes
 from app.planner.explain import (
     MEMORY_WORDS,
+    NAMED,
     TIME_WORDS,
+    excess,
     gib,
     kept_out,
     layout_words,
+    memory_against,
+    pace,
     short_seconds,
 )
 from app.planner.layout import RECOMPUTES, Layout
@@ -258,7 +262,7 @@ def verdict(request: PlanRequest, asked: Estimate, planned: Plan | NoFeasiblePla
     if over > 0:
         tight = " It may start all the same, and fail later." if asked.fits else ""
         return (
-            f"{words} does not fit: {gib(over)} GiB above the {gib(asked.limit_bytes)} GiB "
+            f"{words} does not fit: {excess(over)} GiB above the {gib(asked.limit_bytes)} GiB "
             f"a plan may use.{tight}"
         )
     if not asked.fits:
@@ -272,11 +276,11 @@ def _pace(words: str, request: PlanRequest, asked: Estimate, best: Estimate) -> 
     if asked.layout == best.layout:
         return f"{words} is the plan."
     lost = asked.step_time_seconds - best.step_time_seconds
+    share = lost / best.step_time_seconds
+    is_slower = share >= NAMED
+    than = "than" if is_slower or share <= -NAMED else "as"
     if lost < 0:
-        return (
-            f"{words} is {-lost / best.step_time_seconds:.1%} faster than the plan, but "
-            f"{kept_out(request, asked.layout)}."
-        )
+        return f"{words} is {pace(share)} {than} the plan, but {kept_out(request, asked.layout)}."
     term, amount = max(
         (
             (word, getattr(asked.time, name) - getattr(best.time, name))
@@ -288,10 +292,12 @@ def _pace(words: str, request: PlanRequest, asked: Estimate, best: Estimate) -> 
     if against == words:
         differing = changed_fields(best.layout, asked.layout)
         against = "the plan's " + ", ".join(f"{one['field']} {one['plan']}" for one in differing)
-    return (
-        f"{words} is legal and fits, and is {lost / best.step_time_seconds:.1%} slower than "
-        f"{against}: {term} costs {short_seconds(amount)} more a step."
+    cost = (
+        f": {term} costs {short_seconds(amount)} more a step"
+        if is_slower
+        else f"; {memory_against(best.memory, asked.memory)}"
     )
+    return f"{words} is legal and fits, and is {pace(share)} {than} {against}{cost}."
 
 
 def _remedy(asked: Estimate, one: Remedy) -> Json:

@@ -13,6 +13,7 @@ from app.planner.explain import (
     TIME_WORDS,
     alternatives,
     estimate_line,
+    excess,
     gib,
     headline,
     layout_words,
@@ -73,7 +74,7 @@ def _show_infeasible(screen: Console, outcome: NoFeasiblePlan) -> None:
     _show_list(screen, "Why", outcome.reasons)
     if outcome.nearest is not None:
         short = outcome.short_by_bytes
-        lacks = f" lacks {gib(short)} GiB on each GPU" if short > 0 else ""
+        lacks = f" lacks {excess(short)} GiB on each GPU" if short > 0 else ""
         heading(screen, f"The nearest miss{lacks}")
         _print_layout(screen, outcome.nearest)
         _show_memory(screen, outcome.nearest)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from math import isclose
 from typing import Any
 
-from app.planner.estimate import complete, estimate, limit_bytes
+from app.planner.estimate import complete, estimate, host_fits, limit_bytes
 from app.planner.framework import FrameworkProfile
 from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
@@ -27,8 +27,7 @@ FITTING_SHOWN = 5
 TOO_BIG_SHOWN = 3
 ROUNDS_TO_ONE, ROUNDS_TO_1000 = 0.9995, 999.5
 """From here on three digits read `1.00` and `1,000`."""
-SAME = 1e-4
-"""Costs closer than this share are the same to a reader."""
+PRINTS_AS_NOTHING = "0.0"
 NAMED = 5e-4
 """The least share of a step that is named: 0.1 % in print."""
 
@@ -60,6 +59,21 @@ def gib(amount: float) -> str:
     """Bytes in GiB: one decimal below ten, none above."""
     value = amount / GIB
     return f"{value:.1f}" if abs(value) < 10 else f"{value:.0f}"  # noqa: PLR2004 - a print rule
+
+
+def excess(amount: float) -> str:
+    """Bytes over a limit in GiB: too many, however few."""
+    words = gib(amount)
+    return "under 0.1" if words == PRINTS_AS_NOTHING else words
+
+
+def memory_against(best: MemoryBytes, other: MemoryBytes) -> str:
+    """How much more or less memory `other` takes: `2.0 GiB less`."""
+    grown = other.total - best.total
+    words = gib(abs(grown))
+    if words == PRINTS_AS_NOTHING:
+        return "as much memory"
+    return f"{words} GiB {'more' if grown > 0 else 'less'}"
 
 
 def short_seconds(seconds: float) -> str:
@@ -184,14 +198,15 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
             ),
             key=lambda pair: pair[1],
         )
-        return f"does not fit: {gib(over)} GiB too much ({term} grow by {gib(amount)} GiB)"
+        return f"does not fit: {excess(over)} GiB too much ({term} grow by {excess(amount)} GiB)"
+    if not host_fits(request, other.memory):
+        return f"does not fit: {host_reason(request, other.memory)}"
     lost = other.step_time_seconds - best.step_time_seconds
     share = lost / best.step_time_seconds
     if lost < 0:
-        return f"{-share:.1%} faster, but {kept_out(request, other.layout)}"
+        return f"{pace(share)}, but {kept_out(request, other.layout)}"
     if share < NAMED:
-        grown = other.memory.total - best.memory.total
-        return f"as fast to 0.1%; {gib(abs(grown))} GiB {'more' if grown > 0 else 'less'}"
+        return f"{pace(share)}; {memory_against(best.memory, other.memory)}"
     term, amount = max(
         (
             (word, getattr(other.time, name) - getattr(best.time, name))
@@ -199,7 +214,23 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
         ),
         key=lambda pair: pair[1],
     )
-    return f"{share:.1%} slower: {term} costs {short_seconds(amount)} more"
+    return f"{pace(share)}: {term} costs {short_seconds(amount)} more"
+
+
+def pace(share: float) -> str:
+    """How much slower a step is that takes `share` longer, as far as that prints."""
+    if abs(share) < NAMED:
+        return "as fast to 0.1%"
+    return f"{abs(share):.1%} {'slower' if share > 0 else 'faster'}"
+
+
+def host_reason(request: PlanRequest, held: MemoryBytes) -> str:
+    """What is moved to the host, and what a node has for it."""
+    host = request.cluster.host_memory_bytes_per_node
+    return (
+        f"offloading needs {gib(held.host)} GiB of host memory per node and a node "
+        f"has {gib(host)} GiB"
+    )
 
 
 def kept_out(request: PlanRequest, layout: Layout) -> str:
@@ -232,7 +263,7 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
         if not judged.legal or any(_same_cost(each, judged) for each in told):
             continue
         told.append(judged)
-        fits = judged.memory.total <= judged.limit_bytes
+        fits = judged.memory.total <= judged.limit_bytes and host_fits(request, judged.memory)
         (fitting if fits else too_big).append(
             Alternative(layout=other, estimate=judged, why_not=why_not(request, best, judged))
         )
@@ -247,9 +278,10 @@ def shards_nothing(layout: Layout) -> bool:
 
 
 def _same_cost(one: Estimate, other: Estimate) -> bool:
-    """Whether nobody could tell the two apart: same step, same bytes."""
-    return isclose(other.step_time_seconds, one.step_time_seconds, rel_tol=SAME) and isclose(
-        other.memory.total, one.memory.total, rel_tol=SAME
+    """Whether nobody could tell the two apart: same step, same bytes, as far as they print."""
+    return (
+        isclose(other.step_time_seconds, one.step_time_seconds, rel_tol=NAMED)
+        and gib(abs(other.memory.total - one.memory.total)) == PRINTS_AS_NOTHING
     )
 
 

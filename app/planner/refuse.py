@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from math import gcd
 
 from app.planner.estimate import complete
-from app.planner.explain import gib, layout_words
+from app.planner.explain import excess, gib, host_reason, layout_words
 from app.planner.layout import Layout
 from app.planner.legality import uneven_stages, violations
 from app.planner.request import Estimate, NoFeasiblePlan, Pins, PlanRequest, SearchStats
@@ -104,13 +104,9 @@ def memory_reason(request: PlanRequest, nearest: Estimate) -> str:
         return (
             f"no layout fits: the leanest ({words}) needs "
             f"{gib(nearest.memory.total)} GiB of the {gib(nearest.limit_bytes)} GiB usable on "
-            f"{request.cluster.gpu.name}, {gib(short)} GiB too much"
+            f"{request.cluster.gpu.name}, {excess(short)} GiB too much"
         )
-    host = request.cluster.host_memory_bytes_per_node
-    return (
-        f"offloading needs {gib(nearest.memory.host)} GiB of host memory per node and a node "
-        f"has {gib(host)} GiB"
-    )
+    return host_reason(request, nearest.memory)
 
 
 def no_layout_reasons(request: PlanRequest) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from app.advisor.launch.tips import strategy, tips
 from app.advisor.requests import EstimateQuestion, parse_estimate_body
 from app.catalog.reading import quoted, shown
 from app.planner.estimate import complete, estimate, limit_bytes
-from app.planner.explain import estimate_line, gib
+from app.planner.explain import estimate_line, excess
 from app.planner.intent import FieldError
 from app.planner.layout import Layout
 from app.planner.refuse import WITHOUT_PINS
@@ -250,7 +250,7 @@ def _warnings(setup: Setup) -> list[str]:
         return []
     return [
         (
-            f"this layout needs {gib(over)} GiB more than a plan may use of the card; it may run "
-            "out of memory"
+            f"this layout needs {excess(over)} GiB more than a plan may use of the card; it may "
+            "run out of memory"
         )
     ]

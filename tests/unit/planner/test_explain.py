@@ -11,6 +11,7 @@ from app.planner.explain import (
     GIB,
     alternatives,
     changed_layout,
+    excess,
     gib,
     headline,
     kept_out,
@@ -18,6 +19,7 @@ from app.planner.explain import (
     layout_words,
     narrow_sentence,
     neighbours,
+    pace,
     sentences,
     short_seconds,
     why_not,
@@ -208,3 +210,44 @@ def test_what_is_as_fast_is_told_by_its_memory() -> None:
     held = best.memory
     leaner = replace(best, memory=replace(held, activations=held.activations - 2 * GIB))
     assert why_not(asked, best, leaner) == "as fast to 0.1%; 2.0 GiB less"
+    assert why_not(asked, best, best) == "as fast to 0.1%; as much memory"
+
+
+def test_what_is_as_fast_and_not_the_searchs_to_choose_says_why() -> None:
+    """A pinned plan had a runner-up '0.0% faster'."""
+    asked = replace(request(), pins=Pins(recompute="full"))
+    best = estimate(asked, layout(asked, recompute="full"))
+    other = estimate(asked, layout(asked, recompute="selective"))
+    quick = replace(other, time=replace(best.time, compute=best.time.compute * 0.9999))
+    assert why_not(asked, best, quick) == "as fast to 0.1%, but recompute is pinned to full"
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.02, "2.0% slower"),
+        (-0.3, "30.0% faster"),
+        (4e-4, "as fast to 0.1%"),
+        (-4e-4, "as fast to 0.1%"),
+    ],
+)
+def test_pace(share: float, words: str) -> None:
+    assert pace(share) == words
+
+
+def test_a_little_too_much_is_not_nothing() -> None:
+    assert excess(1e6) == "under 0.1"
+    assert excess(2 * GIB) == "2.0"
+
+
+def test_a_runner_up_fits_the_host_too() -> None:
+    """Unsharded, every rank of a node keeps the whole optimizer there: that was '12 % slower'."""
+    asked = request(nodes=2, framework="deepspeed", offload="optimizer", model="llama-3-1b")
+    best = estimate(asked, layout(asked, sharding="zero2"))
+    host = replace(asked.cluster, host_memory_bytes_per_node=int(1.2 * best.memory.host))
+    near = alternatives(replace(asked, cluster=host), best)
+    outside = [each.why_not.startswith("does not fit") for each in near]
+    assert outside == sorted(outside)
+    over = [each for each in near if "of host memory per node" in each.why_not]
+    assert "none" in {each.layout.sharding for each in over}
+    assert all(each.estimate.fits is False for each in over)
