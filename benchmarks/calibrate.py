@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -54,6 +54,7 @@ HEAVY: Mapping[str, float] = {"vTrain multi-node": 3.0, "MoE": 2.0, "A100 Megatr
 """Sets whose rows count more than one of vTrain's single-node runs."""
 
 Values = dict[str, float]
+Known = TypeVar("Known", Measured, Preference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,23 +414,18 @@ def fit_preferred(
     return values, found
 
 
-def by_profile(preferred: Iterable[Preference]) -> dict[str, list[Preference]]:
-    """Preferences by the calibration they say something about."""
-    found: dict[str, list[Preference]] = {}
-    for each in preferred:
+def by_profile(known: Iterable[Known]) -> dict[str, list[Known]]:
+    """Runs or preferences by calibration; a profile that shares constants goes with its sibling."""
+    found: dict[str, list[Known]] = {}
+    for each in known:
         profile = profile_of(each)
         found.setdefault(SIBLING.get(profile, profile), []).append(each)
-    return found
+    return dict(sorted(found.items()))
 
 
 def usable(runs: Iterable[Measured]) -> dict[str, list[Measured]]:
-    """Runs to fit, by calibration; a profile that shares constants goes with the one it shares."""
-    found: dict[str, list[Measured]] = {}
-    for run in runs:
-        if run.group not in UNTUNED:
-            profile = profile_of(run)
-            found.setdefault(SIBLING.get(profile, profile), []).append(run)
-    return dict(sorted(found.items()))
+    """Runs to fit, by calibration."""
+    return by_profile(run for run in runs if run.group not in UNTUNED)
 
 
 def number(value: float) -> str:

@@ -236,13 +236,18 @@ class Spread:
     widest: float
 
 
+def within(sizes: Iterable[float]) -> int:
+    """How many gaps are up to `TOLERANCE`."""
+    return sum(size <= TOLERANCE for size in sizes)
+
+
 def spread(found: Sequence[Duel]) -> Spread:
     """Raises IndexError without a duel."""
     sizes = sorted(each.gap for each in found)
     middle = len(sizes) // 2
     return Spread(
         recipes=len(sizes),
-        within=sum(size <= TOLERANCE for size in sizes) / len(sizes),
+        within=within(sizes) / len(sizes),
         median=(sizes[middle] + sizes[-1 - middle]) / 2,
         widest=sizes[-1],
     )

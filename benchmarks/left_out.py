@@ -31,8 +31,8 @@ from benchmarks.calibrate import (
     measured_runs,
     usable,
 )
-from benchmarks.expert_plans import RECIPES
-from benchmarks.preferences import Preference, gap, preferences, within
+from benchmarks.expert_plans import RECIPES, within
+from benchmarks.preferences import Preference, gap, preferences
 
 RESULT = Path(__file__).parent / "data" / "left_out.csv"
 RECIPE_RESULT = RESULT.with_name("left_out_recipes.csv")

@@ -25,8 +25,7 @@ from app.planner.estimate import estimate
 from app.planner.layout import Layout
 from app.planner.request import PlanRequest
 from app.planner.search import best_estimate
-from app.planner.timing import step_time
-from benchmarks.expert_plans import TOLERANCE, recipe_questions, recipe_runs
+from benchmarks.expert_plans import Question, judged, recipe_questions, recipe_runs
 
 MARGIN = 0.03
 """How much faster than a recipe, by logarithm, a rival may be without a word."""
@@ -99,20 +98,15 @@ def with_rival(preference: Preference, applied: Applied) -> Preference:
 def gap(preference: Preference, applied: Applied) -> float:
     """How much longer the recipe's step is than that of our best plan under these constants.
 
-    Raises ValueError where nothing fits.
+    Raises AssertionError where nothing fits.
     """
-    asked = applied(preference.request)
-    best, _ = best_estimate(asked)
-    if best is None:
-        message = f"{preference.run.row['id']}: nothing fits"
-        raise ValueError(message)
-    recipe = min(step_time(asked, each.layout).total for each in preference.recipe)
-    return recipe / best.step_time_seconds - 1
-
-
-def within(gaps: Sequence[float]) -> int:
-    """How many gaps are up to `TOLERANCE`."""
-    return sum(each <= TOLERANCE for each in gaps)
+    asked = Question(
+        name=preference.run.row["id"],
+        source=preference.run.group,
+        request=applied(preference.request),
+        layouts=tuple(each.layout for each in preference.recipe),
+    )
+    return judged(asked).gap
 
 
 class Hinges:
