@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from app.advisor.advise import Desk, resolve
@@ -56,6 +57,9 @@ RESTART_SECONDS: Final = 600.0
 PAYING_SPEEDUP: Final = 1.6
 """A doubling of machines pays while it gives this much speed: a token then costs 25 % more."""
 
+BY_TIME: Final = attrgetter("hours", "usd")
+BY_MONEY: Final = attrgetter("usd", "hours")
+"""The order of offers; of equal ones the cheaper, or the faster, first."""
 SPEED_PREMIUM: Final = 0.1
 """What speed may cost over the cheapest where neither deadline nor budget is given."""
 
@@ -317,14 +321,14 @@ def recommend(question: CostQuestion, offers: Sequence[Offer]) -> tuple[Offer | 
     if not kept:
         return None, _nothing_meets(question, offers)
     if deadline is not None:
-        best = min(kept, key=lambda one: (one.usd, one.hours))
+        best = min(kept, key=BY_MONEY)
         within = f" within {budget:,.0f} USD" if budget is not None else ""
         return best, f"the cheapest that ends in {deadline:g} hours{within}"
     if budget is not None:
-        best = min(kept, key=lambda one: (one.hours, one.usd))
+        best = min(kept, key=BY_TIME)
         return best, f"the fastest for at most {budget:,.0f} USD"
     most = min(one.usd for one in kept) * (1 + SPEED_PREMIUM)
-    best = min((one for one in kept if one.usd <= most), key=lambda one: (one.hours, one.usd))
+    best = min((one for one in kept if one.usd <= most), key=BY_TIME)
     return best, f"the fastest within {SPEED_PREMIUM:.0%} of the least money"
 
 
@@ -332,8 +336,8 @@ def _nothing_meets(question: CostQuestion, offers: Sequence[Offer]) -> str:
     if not offers:
         return "no priced instance type holds this model"
     said = []
-    fastest = min(offers, key=lambda one: (one.hours, one.usd))
-    cheapest = min(offers, key=lambda one: (one.usd, one.hours))
+    fastest = min(offers, key=BY_TIME)
+    cheapest = min(offers, key=BY_MONEY)
     if question.deadline_hours is not None:
         said.append(
             f"the fastest takes {fastest.hours:,.1f} hours ({fastest.nodes} x "

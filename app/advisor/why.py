@@ -22,6 +22,7 @@ from app.planner.explain import (
     TIME_WORDS,
     excess,
     gib,
+    grown_most,
     kept_out,
     layout_words,
     memory_against,
@@ -277,24 +278,17 @@ def _pace(words: str, request: PlanRequest, asked: Estimate, best: Estimate) -> 
         return f"{words} is the plan."
     lost = asked.step_time_seconds - best.step_time_seconds
     share = lost / best.step_time_seconds
-    is_slower = share >= NAMED
-    than = "than" if is_slower or share <= -NAMED else "as"
+    than = "than" if abs(share) >= NAMED else "as"
     if lost < 0:
         return f"{words} is {pace(share)} {than} the plan, but {kept_out(request, asked.layout)}."
-    term, amount = max(
-        (
-            (word, getattr(asked.time, name) - getattr(best.time, name))
-            for name, word in TIME_WORDS.items()
-        ),
-        key=lambda pair: pair[1],
-    )
+    term, amount = grown_most(best.time, asked.time, TIME_WORDS)
     against = layout_words(best.layout, request.framework)
     if against == words:
         differing = changed_fields(best.layout, asked.layout)
         against = "the plan's " + ", ".join(f"{one['field']} {one['plan']}" for one in differing)
     cost = (
         f": {term} costs {short_seconds(amount)} more a step"
-        if is_slower
+        if share >= NAMED
         else f"; {memory_against(best.memory, asked.memory)}"
     )
     return f"{words} is legal and fits, and is {pace(share)} {than} {against}{cost}."

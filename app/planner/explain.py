@@ -12,6 +12,7 @@ from app.planner.framework import FrameworkProfile
 from app.planner.hardware import SIXTEEN_BIT_OR_WIDER
 from app.planner.layout import RECOMPUTES, SHARDINGS, Layout
 from app.planner.legality import uneven_stages
+from app.planner.memory import dense_shard_group
 from app.planner.request import (
     Alternative,
     Estimate,
@@ -135,6 +136,14 @@ def largest_terms(
     return sorted(named, key=lambda pair: -pair[1])
 
 
+def grown_most(
+    best: MemoryBytes | TimeSeconds, other: MemoryBytes | TimeSeconds, words: dict[str, str]
+) -> tuple[str, float]:
+    """The term of a breakdown that `other` has most more of, by its word, and by how much."""
+    grown = ((word, getattr(other, name) - getattr(best, name)) for name, word in words.items())
+    return max(grown, key=lambda pair: pair[1])
+
+
 def largest_other_cost(time: TimeSeconds) -> tuple[str, float] | None:
     """What costs most beside compute, and its share of the step; `None` under 0.1 %."""
     word, seconds = next(
@@ -191,13 +200,7 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
         return other.violations[0].message
     over = other.memory.total - limit_bytes(request)
     if over > 0:
-        term, amount = max(
-            (
-                (word, getattr(other.memory, name) - getattr(best.memory, name))
-                for name, word in MEMORY_WORDS.items()
-            ),
-            key=lambda pair: pair[1],
-        )
+        term, amount = grown_most(best.memory, other.memory, MEMORY_WORDS)
         return f"does not fit: {excess(over)} GiB too much ({term} grow by {excess(amount)} GiB)"
     if not host_fits(request, other.memory):
         return f"does not fit: {host_reason(request, other.memory)}"
@@ -207,13 +210,7 @@ def why_not(request: PlanRequest, best: Estimate, other: Estimate) -> str:
         return f"{pace(share)}, but {kept_out(request, other.layout)}"
     if share < NAMED:
         return f"{pace(share)}; {memory_against(best.memory, other.memory)}"
-    term, amount = max(
-        (
-            (word, getattr(other.time, name) - getattr(best.time, name))
-            for name, word in TIME_WORDS.items()
-        ),
-        key=lambda pair: pair[1],
-    )
+    term, amount = grown_most(best.time, other.time, TIME_WORDS)
     return f"{pace(share)}: {term} costs {short_seconds(amount)} more"
 
 
@@ -274,7 +271,7 @@ def alternatives(request: PlanRequest, best: Estimate) -> tuple[Alternative, ...
 
 def shards_nothing(layout: Layout) -> bool:
     """Whether a sharded layout has one rank to shard over."""
-    return layout.sharding != "none" and layout.dp_shard * layout.cp == 1
+    return layout.sharding != "none" and dense_shard_group(layout) == 1
 
 
 def _same_cost(one: Estimate, other: Estimate) -> bool:

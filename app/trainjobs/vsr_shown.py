@@ -89,9 +89,9 @@ def records_variables(job: Job) -> bool:
     return labels.ENVIRONMENT in mapping_at(job, "metadata", "annotations")
 
 
-def shown_variable(entry: Any, rules: Reads) -> Any:
+def shown_variable(entry: Mapping[str, Any], rules: Reads) -> Mapping[str, Any]:
     """An entry of the environment; of one that nobody reads the name, which may be repeated."""
-    if not is_object(entry) or entry.keys() != {"name", "value"}:
+    if entry.keys() != {"name", "value"}:
         return entry
     name = entry["name"]
     if not isinstance(name, str) or not isinstance(entry["value"], str):

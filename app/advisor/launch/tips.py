@@ -8,7 +8,6 @@ from typing import Final
 
 from app.advisor.answers import Json
 from app.advisor.launch.setup import Setup
-from app.planner.architecture import ModelArchitecture
 from app.planner.explain import gib
 
 LARGE_SHARE: Final = 0.10
@@ -85,7 +84,7 @@ COSTS: Final = (
 
 def tips(setup: Setup) -> list[Json]:
     """What binds, with the number behind it, the largest cost first."""
-    estimate, time = setup.estimate, setup.estimate.time
+    time = setup.estimate.time
     found = [
         (getattr(time, cost.term) / time.total, cost)
         for cost in COSTS
@@ -108,7 +107,7 @@ def tips(setup: Setup) -> list[Json]:
         *_short_kernels(setup),
         *_recompute(setup),
         *_precision(setup),
-        *_mfu(setup.model, estimate.mfu),
+        *_mfu(setup),
     ]
 
 
@@ -166,8 +165,9 @@ def _precision(setup: Setup) -> list[Json]:
     return []
 
 
-def _mfu(model: ModelArchitecture, mfu: float) -> list[Json]:
-    if model.moe is not None or mfu >= 0.3:  # noqa: PLR2004 - below published runs of dense models
+def _mfu(setup: Setup) -> list[Json]:
+    mfu = setup.estimate.mfu
+    if setup.model.moe is not None or mfu >= 0.3:  # noqa: PLR2004 - below published runs of dense models
         return []
     advice = f"{mfu:.0%} of the peak is low for a dense model; compare other node counts (cost)"
     return [_tip("use of the GPU", mfu, advice)]
